@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The HTTP client of one API: credential, pace, retries, redirects, JSON and errors.
 
-This is a private utility of the collection; it may change without notice.
-
 Example::
 
     client = HttpClient("https://cloud.lambda.ai/api/v1", auth=bearer(secret), pacer=shared_pacer("lambda", 1.0))

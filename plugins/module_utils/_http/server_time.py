@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the headers ``Date`` and ``Age`` of an API's responses say: its clock, and how old a response is.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What the headers ``Date`` and ``Age`` of an API's responses say: its clock, and how old a response is."""
 
 from __future__ import annotations
 

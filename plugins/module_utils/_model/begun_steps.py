@@ -5,8 +5,6 @@
 
 Ranks that train together are at one step. A node without the checkpoint that others loaded begins before them, and the
 gang stands as soon as the others are done.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which machine can be part of a K3s cluster: pure rules on what was read on it, and on what was asked for.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which machine can be part of a K3s cluster: pure rules on what was read on it, and on what was asked for."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 A member of a team sees the CA alone; an administrator sees both, so that what one of them recorded can be compared with
 what the other one sees.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

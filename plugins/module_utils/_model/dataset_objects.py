@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A dataset in a bucket as files: which objects belong to it, and the path that each has on a node.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A dataset in a bucket as files: which objects belong to it, and the path that each has on a node."""
 
 from __future__ import annotations
 

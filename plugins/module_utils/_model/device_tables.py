@@ -6,8 +6,6 @@
 Sources: pci.ids and the list of supported GPUs of NVIDIA/open-gpu-kernel-modules 595.45.04 (device ids); NVIDIA's
 driver installation guide and data-center driver release notes (branches, packages); the toolkit's releases and the
 notices CVE-2025-23266 and CVE-2026-24260.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In which waves machines get another driver: a pure decision on what is known of each before anything is changed.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""In which waves machines get another driver: a pure decision on what is known of each before anything is changed."""
 
 from __future__ import annotations
 

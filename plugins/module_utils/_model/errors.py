@@ -5,8 +5,6 @@
 
 Capabilities raise; the error boundary (``plugin_utils/_ansible/errors.py``) turns an error into one scrubbed line. A
 message says what is wrong and where; ``fix`` says what to do about it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a job may run on the network of its nodes, by the last fabric verdict. Pure rules.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Whether a job may run on the network of its nodes, by the last fabric verdict. Pure rules."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Which packets a firewall must let through so that machines are one K3s cluster, and no more than these.
 
 Every rule has a source: nothing is opened to the world.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

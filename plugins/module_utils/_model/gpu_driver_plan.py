@@ -4,8 +4,6 @@
 """How a machine gets its NVIDIA driver: a pure decision on its facts; the role gpu_driver carries it out.
 
 A working driver is kept, however it was installed. The unknown is not changed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

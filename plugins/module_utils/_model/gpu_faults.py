@@ -5,8 +5,6 @@
 
 Sources: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) for meanings and actions; the list of Xids that
 NVIDIA's k8s-device-plugin takes for the program's (13, 31, 43, 45, 68, 109).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Whether pods on a node get its GPUs and HCAs: a judgement of what a short pod saw there, beside what the machine has.
 
 That a node offers GPUs proves nothing: with CDI off a pod runs without its device, and without an event.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Who offers the GPUs of a cluster to pods, and what is installed for it: a pure decision of the role gpu_stack.
 
 Exactly one program may offer ``nvidia.com/gpu`` on a node. Installations of other tools are bound: used, never changed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

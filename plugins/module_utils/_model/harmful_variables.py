@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables of NCCL that are copied from recipes and make healthy networks slow or broken, each with its reason.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Variables of NCCL that are copied from recipes and make healthy networks slow or broken, each with its reason."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ A node is lost when its provider, its lease or a user reports it as lost. A rent
 answered for some time, because terminating it ends all processes on it. A machine that cannot be terminated is not lost
 by silence alone on a cluster: its pods may still write, and a second gang would write beside them. A machine of our own
 that lost a GPU still answers: its pods are evicted, and its Node stays closed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which interpreter a host's jobs have: one rule for bootstrap, preflight, the fabric test and jobs.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which interpreter a host's jobs have: one rule for bootstrap, preflight, the fabric test and jobs."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Options that the job's backend does not support, or not yet, are refused by name in ``job_backends.py``: no option is
 ever ignored.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

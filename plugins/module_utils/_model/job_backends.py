@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which options of a job each backend and engine supports: others are refused by name rather than ignored.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which options of a job each backend and engine supports: others are refused by name rather than ignored."""
 
 from __future__ import annotations
 

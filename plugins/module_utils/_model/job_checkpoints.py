@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the checkpoints of a run are, and which of their options need what: rules on a job.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Where the checkpoints of a run are, and which of their options need what: rules on a job."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a job's steps are tracked: the binding of a tracker, and the experiment there.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Where a job's steps are tracked: the binding of a tracker, and the experiment there."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which machines make a K3s cluster: one server, or an odd number, and any number of agents, in ranges of their own.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which machines make a K3s cluster: one server, or an odd number, and any number of agents, in ranges of their own."""
 
 from __future__ import annotations
 

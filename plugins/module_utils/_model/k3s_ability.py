@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether K3s can run on a machine, by one rule: for a rented one over SSH, in a preflight, and before it is installed.
-
-This is a private utility of the collection; it may change without notice.
+"""Whether K3s can run on a machine, by one rule: for a rented one over SSH, in a preflight, and before it is
+installed.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Several servers of one K3s cluster: which one others join, what they must have in common, and which may go.
 
 Embedded etcd keeps what most of its members have. A server that is down still counts as a member.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 This list holds the documented choices of ``job.launcher``. The code of a launcher is the module of its name
 in ``plugin_utils/_launch``, which is imported when a job uses it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The token ties a lease in the ledger to a machine: 8 hexadecimal digits at the end of the name of everything that the
 collection rents, because no provider has idempotency keys, and an id is lost with the response that carries it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The rule: an ``intent`` is on disk before the create call is sent, so every machine at a provider under a token of the
 collection has a line in the ledger, whenever the controller stopped.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

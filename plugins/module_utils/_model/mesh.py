@@ -5,8 +5,6 @@
 
 Preferences have the names of ``tailscale debug prefs`` (ipn.Prefs). Only those that were asked for are compared:
 a machine that its owner has put into the tailnet keeps all others.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

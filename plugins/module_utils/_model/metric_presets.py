@@ -7,8 +7,6 @@ A pattern without a group ``step`` counts for the last step that was read. ``tot
 line is of: other bars, such as those of an evaluation, have another one. With ``epoch``, too, the step counts within an
 epoch of ``total`` steps; ``epoch1`` is an epoch counted from 1. With ``bar`` a line is drawn again and again: the last
 drawing of a step has its figures.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Unknown is None. ``from_dict`` ignores keys that are not fields, so that facts may grow; the value of a field that
 cannot be read is refused with its path.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 They are computed once, from the nodes' facts and the verdict on their network, and written into ``fabric.json``; the
 fabric test and jobs, on hosts and in pods, take them from there.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host's record as its inventory states it, merged with the facts that were measured on it. The only merge.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A host's record as its inventory states it, merged with the facts that were measured on it. The only merge."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """What a node reports of itself before a run: the answer to the agent's request ``info``.
 
 A report holds what was asked for; the rest has the value of its field here.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

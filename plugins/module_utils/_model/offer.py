@@ -4,8 +4,6 @@
 """Offers of providers as values: offers, the filter a user writes, and the order that is placed.
 
 Prices are US dollars per hour for one unit of the offer; memory and disk are GiB; unknown is None, never 0.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Sizes that programs assert when all ranks have started, held before the start: Megatron-LM's parallel sizes and
 DeepSpeed's batch.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The specification of a pod: built by a launcher, completed by an engine's builder, read by ``_node/pod.py``.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The specification of a pod: built by a launcher, completed by an engine's builder, read by ``_node/pod.py``."""
 
 from __future__ import annotations
 

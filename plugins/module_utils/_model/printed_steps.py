@@ -6,8 +6,6 @@
 All ranks may print, each its own loss, or one alone, which need not be rank 0. The figures of an attempt are those of
 one process: of rank 0 where that prints, else of the lowest rank that does. Bars are drawn several times for a step.
 A counter may begin anew in each epoch: then its steps are counted on, and none of them is shown as a step of the run.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers as programs and people write them: finite numbers, and the quantities of the Kubernetes API (``8Gi``).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Numbers as programs and people write them: finite numbers, and the quantities of the Kubernetes API (``8Gi``)."""
 
 from __future__ import annotations
 

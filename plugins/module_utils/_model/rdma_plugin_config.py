@@ -5,8 +5,6 @@
 
 The plugin's rules (v1.5.3): a name has no dash; the kind of link is read of the network interface, so that a port of
 InfiniBand without IPoIB never matches it; an unknown selector is dropped without a word.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RDMA resources of Nodes as jobs and tests see them: which names are some, what network their pods need, which HCAs.
-
-This is a private utility of the collection; it may change without notice.
+"""RDMA resources of Nodes as jobs and tests see them: which names are some, what network their pods need,
+which HCAs.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Who offers the HCAs of a cluster to pods, and what is installed for it: a pure decision of the role rdma_stack.
 
 A program of another tool that offers them on a node is bound: used, never changed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What restarts cost, and whether each attempt resumed: rules on the steps that the program itself reported.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What restarts cost, and whether each attempt resumed: rules on the steps that the program itself reported."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 The run record and the report both take what they say from here. Events and metrics come from several nodes; a metric
 belongs to the newest attempt that had started before it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

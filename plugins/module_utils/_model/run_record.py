@@ -5,8 +5,6 @@
 
 Unknown is None. Keys that this version does not know are kept in ``extra`` and written back as they were read, so that
 a record of another version survives. Times are ISO 8601 texts in UTC.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

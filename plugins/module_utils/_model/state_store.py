@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a store of the controller's state must be able to do: conditional writes, on which locks and ledgers rest.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What a store of the controller's state must be able to do: conditional writes, on which locks and ledgers rest."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs that are ended because they train nothing: a loss that is not a number, or no step for a long time. Pure rules.
-
-This is a private utility of the collection; it may change without notice.
+"""Runs that are ended because they train nothing: a loss that is not a number, or no step for a long time.
+Pure rules.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RFC 3339 times: the one place that writes them and reads them.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""RFC 3339 times: the one place that writes them and reads them."""
 
 from __future__ import annotations
 

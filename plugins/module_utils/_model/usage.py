@@ -5,8 +5,6 @@
 
 Pure rules on the time for which machines were rented, by the ledger, and the time for which runs held them, by their
 records. The dollars of a rented machine are the ledger's, shared out over its time: their sum is the ledger's sum.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

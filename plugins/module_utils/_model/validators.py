@@ -5,8 +5,6 @@
 
 A parser raises :class:`InputError` with one line that names the option, the problem and, for a misspelt key,
 the nearest valid one. Strings are coerced only where nothing is lost (``"2"`` is 2, ``"2x"`` is refused).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Four things are judged: the transport proven per pair of nodes, the bandwidth against an expectation, wrong values,
 and attendance. Unknown is null, never 0 or an empty text; an unknown can be ``unproven`` but never ``pass``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Many programs save on rank 0 alone and load on every rank: what one node saved is copied to the others. A program that
 keeps a part per node is recognised by what it left: several nodes wrote files of one kind, or their names have ranks.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

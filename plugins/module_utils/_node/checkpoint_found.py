@@ -6,8 +6,6 @@
 A name without a step, such as that of an epoch, has the last step that was printed before it was saved.
 
 They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ A folder without a known layout is read by names alone (``checkpoints.py``).
 Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
 (``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), Orbax and
 torch.distributed.checkpoint.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Every supervisor serves the checkpoint folder of its node, at the node's address in the gang. Before a rank's program
 starts, ``rank.py`` asks all nodes what they have and fetches what this one lacks (``checkpoint_copies.py``). Both sides
 prove by HMAC that they have the run's key; each file is followed by its digest.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Each node asks one other, so a gang of any size costs one request a node. A file that shows its end is copied at once,
 any other one when it looks the same a second later. Programs that keep a part per node are left alone, as before a
 restart (``checkpoint_copies.py``).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

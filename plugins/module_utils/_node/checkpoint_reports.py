@@ -5,8 +5,6 @@
 
 A report in the file of metrics names a path. A printed one has a step alone: it is the new one of that name, else the
 largest. Where rank 0 alone reports, other nodes may save parts of their own: what is new there is a checkpoint, too.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

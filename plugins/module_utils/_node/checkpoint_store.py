@@ -5,8 +5,6 @@
 
 The files of a checkpoint are one stream, cut into parts; no name of a file becomes a key. A place for a checkpoint (a
 slot) is used again: its manifest is deleted first and written last, so what has a manifest was written whole.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Storing checkpoints in a bucket beside the training: the supervisor does it, without a key and without a controller.
-
-This is a private utility of the collection; it may change without notice.
+"""Storing checkpoints in a bucket beside the training: the supervisor does it, without a key and without a
+controller.
 """
 
 from __future__ import annotations

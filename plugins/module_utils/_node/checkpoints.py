@@ -7,8 +7,6 @@ Format ``auto``: those of a known layout (``checkpoint_layouts.py``); where ther
 file or folder whose name is not that of one that is being written: the program renames it when it is whole. Of those
 only what the program reported (``checkpoint_step`` and ``path``) is ever removed, because other files may lie beside
 them. Any other format is the name of the one layout that counts.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

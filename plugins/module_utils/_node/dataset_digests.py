@@ -5,8 +5,6 @@
 
 Most programs upload with a checksum of S3's kinds today, and its CRC-32 or SHA-256 takes a tenth or a third of the
 processor time that the MD5 of an ETag takes.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One object on its way to this node: its segments, and how far each of them is.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""One object on its way to this node: its segments, and how far each of them is."""
 
 from __future__ import annotations
 

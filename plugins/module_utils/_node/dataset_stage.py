@@ -5,8 +5,6 @@
 
 A dataset of one content has a folder ``datasets/ID``: ``tree`` with the files, ``parts`` with what is on its way,
 ``manifest.json`` with what belongs to it and ``record.jsonl`` with the files that are whole. Runs link to ``tree``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

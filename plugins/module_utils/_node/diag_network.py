@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Connections of one process, byte counters of interfaces and RDMA ports, and NCCL's RAS, as they are now.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Connections of one process, byte counters of interfaces and RDMA ports, and NCCL's RAS, as they are now."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Two samples ``window_s`` apart show activity: processor time of each rank, bytes of each interface and RDMA port.
 Of the environment only the names are reported, and the values of variables that configure the network.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 py-spy names the lines of a program where it is installed and may look. Else a program that has registered Python's
 faulthandler for a signal is sent that signal, but only one that is caught (SigCgt), because another one ends a process;
 and only before its ranks are stopped anyway. The kernel's side is always told.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

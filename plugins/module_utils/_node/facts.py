@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All facts of one node in one pass (``node_info``), as JSON types; names as in the node record.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""All facts of one node in one pass (``node_info``), as JSON types; names as in the node record."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 Everything comes from files where a file says it; ``nvidia-smi``, ``modinfo``, ``mokutil`` and ``rpm`` are asked under a
 timeout where none does. The rules on these facts are in ``_model/gpu_driver_plan.py``, ``container_runtime_plan.py``
 and ``rdma_plan.py``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -4,8 +4,6 @@
 """GPU facts: count, model, PCI slot, driver, NVSwitch, and what GPUDirect needs.
 
 Sources: sysfs for the slot, /proc/driver/nvidia for the driver, nvidia-smi under a timeout for the rest.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

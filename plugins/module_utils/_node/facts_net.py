@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Network facts: interfaces, addresses by network, and the interface that leads to a peer.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Network facts: interfaces, addresses by network, and the interface that leads to a peer."""
 
 from __future__ import annotations
 

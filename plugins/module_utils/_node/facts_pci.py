@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PCI facts: a device's position, the speed of its slot, and the settings of the bridges above it (PCIe specification).
-
-This is a private utility of the collection; it may change without notice.
+"""PCI facts: a device's position, the speed of its slot, and the settings of the bridges above it (PCIe
+specification).
 """
 
 from __future__ import annotations

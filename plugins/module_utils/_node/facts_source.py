@@ -5,8 +5,6 @@
 
 No value of a machine raises an error: one that is missing is None, and one that vanishes, cannot be read or means
 ``unknown`` is None with a line in ``problems``. Standard library only, Python 3.10.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of runs on a node: their folders, and writes that leave the old or the new content after a crash.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The files of runs on a node: their folders, and writes that leave the old or the new content after a crash."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ request to the answer; a refusal is ``{"problem": text}``, with ``fix`` where th
 
 Every request has ``op`` and ``node`` (the inventory name); ``run_id`` names a run, and ``state_root`` another state
 folder. The docstring of an operation lists its other keys.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

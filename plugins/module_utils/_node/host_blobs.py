@@ -5,8 +5,6 @@
 
 Only missing blobs are sent; an interrupted transfer continues where it stopped, because the part file's length is the
 number of bytes received; a blob gets its name only after its checksum was verified.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

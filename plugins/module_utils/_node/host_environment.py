@@ -5,8 +5,6 @@
 
 The folder is named by a digest of the requirements and of the interpreter that they are added to. Nodes that share the
 path (several on one machine, or a home on a network disk) share the environment: the first one makes it under a lock.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -5,8 +5,6 @@
 
 A cut drops all packets but those of the loopback interface, in both directions, so that no reset reaches either end. It
 begins a moment after the answer, and what ends it is started before it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

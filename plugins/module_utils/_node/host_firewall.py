@@ -5,8 +5,6 @@
 
 Nothing is done where no firewall is active. A record of what was opened is on disk before anything is, so that a
 removal after a crash leaves nothing.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

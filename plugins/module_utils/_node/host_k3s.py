@@ -4,8 +4,6 @@
 """K3s on this node: what is there, placing its files, starting it, tokens, and taking all of it away again.
 
 A record of what was made is on disk before anything is made, so that a removal after a crash leaves nothing.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

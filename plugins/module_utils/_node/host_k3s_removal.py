@@ -4,8 +4,6 @@
 """Taking K3s away from this node: unit, pods, mounts, links, rules and files, and nothing that was there before it.
 
 K3s' own uninstall script is not called: it also resets what tailscale advertises.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -5,8 +5,6 @@
 
 A request blocks until there is something new, so that the controller does not poll: it returns at once for a start,
 an exit or a change of a unit, after ``batch_s`` seconds for metrics and log lines, and empty after ``wait_s`` seconds.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

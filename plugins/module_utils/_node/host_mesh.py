@@ -5,8 +5,6 @@
 
 Settings of the node's owner stay: preferences are changed one by one with ``tailscale set``, never reset,
 and their former values are in the record, from which a removal restores them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

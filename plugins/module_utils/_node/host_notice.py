@@ -5,8 +5,6 @@
 
 The addresses and answers are those of the clouds' documentation: EC2 "Spot Instance interruption notices", Compute
 Engine "Spot VMs, detect preemption", Azure "Scheduled Events".
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -5,8 +5,6 @@
 
 A log is written by others, who hold it open. Its beginning is released to the file system in place (fallocate(2),
 FALLOC_FL_PUNCH_HOLE), so that sizes and offsets stay what they are; where a file system cannot do that, it grows.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ torchrun could write and show the lines itself (``--redirects``, ``--tee``). It 
 falls behind a program that prints much, and is stopped together with the ranks: then the last lines, the ones with the
 reason, are not shown. It also deletes the files of ranks that it starts again after a failure on another node. So
 ``rank.py`` opens the files: a pair for each rank of each attempt, which nothing empties.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Tests whether addresses of other nodes answer from here: all at once, in one or two seconds.
 
 No program needs to listen there: a refused connection counts as an answer; silence and routing errors do not.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs leave on a node: files to fetch, piece by piece with their checksums, and the disk that runs take.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What runs leave on a node: files to fetch, piece by piece with their checksums, and the disk that runs take."""
 
 from __future__ import annotations
 

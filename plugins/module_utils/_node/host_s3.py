@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's side of an object store: steps of the request ``s3``, each with addresses that the controller signed.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The node's side of an object store: steps of the request ``s3``, each with addresses that the controller signed."""
 
 from __future__ import annotations
 

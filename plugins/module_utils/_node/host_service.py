@@ -4,8 +4,6 @@
 """A supporting service on this node: its program, its files, its unit, whether it is ready, and taking it away.
 
 One record for each service says what was made for it, before it is made. The data of the service is not in it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

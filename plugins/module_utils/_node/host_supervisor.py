@@ -6,8 +6,6 @@
 It outlives the SSH connection and the controller. It writes to the unit's folder: ``state.json`` (processes and restart
 counts), ``heartbeat`` (touched every second), ``log`` (output of the process) and, at the end, ``exit.json``.
 Under systemd it is the main process of a transient unit, whose cgroup and limits hold; elsewhere it is detached.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

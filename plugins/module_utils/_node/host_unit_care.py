@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor does beside its launcher: checkpoints, also for other nodes, usage, what carries ranks' traffic.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What a supervisor does beside its launcher: checkpoints, also for other nodes, usage, what carries ranks' traffic."""
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations

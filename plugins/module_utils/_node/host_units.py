@@ -5,8 +5,6 @@
 
 A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` is a :class:`UnitSpec`. Secrets are never in it, only the
 path of their file.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

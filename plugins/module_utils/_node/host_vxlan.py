@@ -4,8 +4,6 @@
 """Whether datagrams of VXLAN pass between machines before K3s is on them: all send to each other at once and listen.
 
 A datagram names its sender and those from which that has received, so that none stops before the others have it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -4,8 +4,6 @@
 """Metrics out of lines that a program prints, by the job's regular expressions (``job.metrics``).
 
 Without any, the lines are read as those of a program that is known by what it prints (metric_presets.py).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

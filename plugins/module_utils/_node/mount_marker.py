@@ -5,8 +5,6 @@
 
 A mount whose server is away answers nothing and cannot be interrupted: each is looked at by a child of this process,
 and only the child hangs.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -6,8 +6,6 @@
 A record of what will be made is on disk before anything is made, so that a removal after a crash leaves nothing. The
 record says for each file its digest, size and time of change, which folders were made for it, and which of the
 program's folders were there before.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 The specification's fields are those of ``_model/pod_spec.py``. Mode ``run`` brings up one node of a gang, mode
 ``probe`` tests that the pods of a gang reach each other, mode ``prepare`` only places the code for a container that
 another program starts, mode ``kept`` prints the logs that earlier attempts kept.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -5,8 +5,6 @@
 
 A name may not resolve yet, or still resolve to the pod of the previous attempt: the first pod answers with its run and
 attempt, and the others ask until these are the right ones. torch alone fails in both cases, or hangs.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

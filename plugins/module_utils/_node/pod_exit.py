@@ -6,8 +6,6 @@
 The launcher's exit code is the container's, unless ranks here failed: then it is that of the first failed rank, so that
 a policy on exit codes gets the program's own code and not its launcher's. A pod that was asked to stop exits with 143,
 whatever the program's exit code is.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

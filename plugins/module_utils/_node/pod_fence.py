@@ -6,8 +6,6 @@
 A node without network or kubelet continues to run its pods after the cluster counts them as lost. Attempts that share
 their checkpoints share a file that names the newest one; a pod that reads a newer one than its own ends at once without
 saving: only the newest attempt may write checkpoints.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 A marked line is ``MARK`` and a JSON object ``{stream, pod, node, rank, attempt, seq, lines, data}``. ``seq`` counts the
 marked lines of one container and ``lines`` its other lines so far: a reader sees by them that it has missed some, which
 kubelets delete when a program prints faster than its log is read.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

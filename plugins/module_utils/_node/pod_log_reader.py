@@ -4,8 +4,6 @@
 """Prints the logs that earlier attempts kept beside their checkpoints, after their pods were deleted.
 
 Marked lines are printed as they are; a program's output is printed as marked lines of the stream ``kept``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -5,8 +5,6 @@
 
 The pair serves as the users' key and as every worker's host key, so that every host is verified. Keys are
 copied, because ssh refuses files that others may read, as they can mounted ones.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

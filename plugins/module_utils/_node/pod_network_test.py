@@ -5,8 +5,6 @@
 
 Collective libraries listen at ports that the kernel chooses, so each pod listens at one of those; the first pod sends
 all the list of addresses, each connects to the others, and the first prints which pods could not reach which.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

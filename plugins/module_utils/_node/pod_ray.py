@@ -5,8 +5,6 @@
 
 Ray Train keeps the worker group of every attempt of a run (``TrainStateActor``, Ray Train V2); a process beside the
 driver writes them to the events as ranks that started and ended.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One node of a gang in a pod: preflight, discovery of the first node, the launcher until its end.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""One node of a gang in a pod: preflight, discovery of the first node, the launcher until its end."""
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The pods that found the first one ask it for the name of its file, look for it, and answer that they saw it. A pod that
 does not see it refuses to start its program.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

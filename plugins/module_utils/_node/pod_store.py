@@ -5,8 +5,6 @@
 
 Everything that it needs for that is signed and in one file of the run's Secret. Each pod decides by itself from what is
 in the bucket, which is the same for all pods of a start: no program writes there before all have begun.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

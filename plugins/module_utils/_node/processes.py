@@ -6,8 +6,6 @@
 torchrun starts its workers in sessions of their own, so a process group does not hold them: a killed agent leaves
 its workers training as orphans. They are found by the tree below the supervisor and, when the supervisor is gone
 too, by the marker variable that every process of a run carries in its environment.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

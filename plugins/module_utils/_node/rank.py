@@ -13,8 +13,6 @@ killed when this process is. A server that is missing, has ended or refuses cost
 
 Where the nodes of a gang share no folder for checkpoints, what one of them saved is copied to the others first
 (``checkpoint_peers.py``).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

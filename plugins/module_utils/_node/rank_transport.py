@@ -5,8 +5,6 @@
 
 Events of the kind ``transport`` go into the run's events, one for each rank and again when it has changed:
 ``lines`` (of NCCL; channel lines once for each pair of ranks) or ``sockets`` ({local, peer, interface}).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -4,8 +4,6 @@
 """Whether this node can use a bucket: listed, written, read, read in part, read as others wrote it, and deleted.
 
 Nothing is written before the bucket is known to exist: some stores create a bucket that is misspelt.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Requests to an S3 store with addresses that the controller signed: this node has no key and no package for it.
 
 A signed address is a secret: no message here holds more of it than the host and the path.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

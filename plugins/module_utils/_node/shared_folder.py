@@ -4,8 +4,6 @@
 """The proof that the nodes of a run see one checkpoint folder: one node writes a file, all others read it.
 
 Name and content of the file cannot be guessed, so a file that lies in a folder of a node's own is never taken for it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ over the connection, reports the wait status, and kills the group when the conne
 kernel kills the programs when the server dies.
 
 Nothing of CUDA may be initialised before the fork; importing torch and torch._dynamo initialises nothing.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -9,8 +9,6 @@ on, so a port that is taken is found before anything starts and agents may conne
 The store is C++ inside torch. Loading only that part takes 0.4 s and 400 MB where ``import torch`` takes 1.5 s and
 650 MB (torch 2.15, CPU), beside ranks that are loading torch at the same time. It relies on torch's internals, so it is
 tried in a child process, and the parent imports torch the ordinary way when the child does not get to serve.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a secret goes into HTTP headers. Each kind fits the ``Auth`` that ``_http.client`` expects.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""How a secret goes into HTTP headers. Each kind fits the ``Auth`` that ``_http.client`` expects."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removes the secrets of this process from text for people and files, in every form in which they may appear.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Removes the secrets of this process from text for people and files, in every form in which they may appear."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every action plugin of the collection shares: options are parsed, work is done in process, errors are one line.
-
-This is a private utility of the collection; it may change without notice.
+"""What every action plugin of the collection shares: options are parsed, work is done in process, errors are
+one line.
 """
 
 from __future__ import annotations

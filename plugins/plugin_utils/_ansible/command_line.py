@@ -5,8 +5,6 @@
 
 Values of variables are not repeated, for they may be secrets: files of variables are named, and the few variables that
 say where something is.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

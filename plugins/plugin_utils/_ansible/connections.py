@@ -4,8 +4,6 @@
 """Ansible's connections to the hosts of a play, as shells that the hosts backend can use from threads.
 
 One task watches many hosts, so it opens their connections itself, the way the task executor does for its own host.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Refuse an ansible-core or a Python that is too old, when this is imported: before what an old Python cannot read.
 
 Without it an old Python ends ansible-playbook with a traceback of a SyntaxError.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Ansible takes any name, and a misspelt one has no effect: an order is not bounded by its price cap. Where money is spent
 or something is deleted such a name is an error, elsewhere a warning.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

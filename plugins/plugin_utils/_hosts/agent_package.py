@@ -4,8 +4,6 @@
 """The node agent as it is sent to a node: its sources with the first request, then requests to the installed copy.
 
 The agent is ``module_utils/_node``, which is one flat folder because it travels as one package, ``muster_node``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """A folder with everything that a cluster downloads: files of releases and archives of images, with their digests.
 
 ``bundle.json`` lists them; a folder without it is a plain folder with files of a release.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is downloaded: versions, addresses, and the SHA-256 that a file must have, from one data file.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What is downloaded: versions, addresses, and the SHA-256 that a file must have, from one data file."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Which files of a folder ``.gitignore`` leaves out, by the rules of gitignore(5). Git itself is not needed.
 
 A file that is tracked although a rule names it is left out too: name it again with ``!``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files by which a machine runs K3s, as text: its unit, its configuration, its registries.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The files by which a machine runs K3s, as text: its unit, its configuration, its registries."""
 
 from __future__ import annotations
 

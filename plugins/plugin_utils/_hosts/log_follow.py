@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Follows the logs and events of a run: one thread per node, each with one long request open, one queue for all.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Follows the logs and events of a run: one thread per node, each with one long request open, one queue for all."""
 
 from __future__ import annotations
 

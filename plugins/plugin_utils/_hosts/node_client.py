@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The client of one node's agent: requests travel over the connection that Ansible has to the node.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The client of one node's agent: requests travel over the connection that Ansible has to the node."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Progress of files on their way to the nodes: how much there is, said at once, and how far it is, every few seconds.
-
-This is a private utility of the collection; it may change without notice.
+"""Progress of files on their way to the nodes: how much there is, said at once, and how far it is, every few
+seconds.
 """
 
 from __future__ import annotations

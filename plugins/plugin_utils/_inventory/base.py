@@ -4,8 +4,6 @@
 """The base of the inventory plugins: options, credentials, the listing, names, connection and groups.
 
 A plugin names itself and says where its hosts come from (:meth:`MusterInventory.source`); everything else is here.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

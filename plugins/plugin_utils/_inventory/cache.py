@@ -5,8 +5,6 @@
 
 One file for each source of hosts: mode 0600, replaced atomically. It holds whitelisted answers, never a credential;
 the account is known by its fingerprint.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

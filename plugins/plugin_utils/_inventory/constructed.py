@@ -5,8 +5,6 @@
 
 An entry whose expression is a plain path, and whose outcome is certain, is handled here; every other entry, and every
 unusual outcome (undefined, of another type, an error), is passed to ``Constructable`` itself.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused

@@ -5,8 +5,6 @@
 
 Ansible parses and compiles an expression again for every host; most of what people write is only a path. A path is
 read natively where the outcome is certain to be the same; everything else is left to Jinja (``ASK``).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused

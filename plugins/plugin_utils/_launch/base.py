@@ -5,8 +5,6 @@
 
 Adding a launcher is one file with a function ``launch(job, nodes, run) -> Launch`` for hosts, a function
 ``pods(job, run) -> {role: PodSpec}`` for Kubernetes, and its name in ``_model/launchers.py``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """DeepSpeed under torchrun: ``init_distributed`` takes torchrun's variables, so no hostfile and no pdsh are needed.
 
 The configuration is placed as a JSON file; ``{deepspeed_config}`` in the job's args stands for its path.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

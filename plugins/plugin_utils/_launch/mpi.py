@@ -5,8 +5,6 @@
 
 Open MPI 4 reads ``OMPI_MCA_*`` and Open MPI 5 reads ``PRTE_MCA_*``; an unknown family is ignored, which has made
 jobs "succeed" on one node only (kubeflow/trainer#4028). So both are set, and the number of ranks is checked afterwards.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pod specification that all launchers build on: the same for every pod of a role, which fills in its own place.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The pod specification that all launchers build on: the same for every pod of a role, which fills in its own place."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Ray does not resume by itself: Ray Train finds its latest checkpoint only below the same storage path and name, and
 starts failed workers again only as often as its FailureConfig says. The driver gets all of these as variables.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

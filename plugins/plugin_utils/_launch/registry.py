@@ -5,8 +5,6 @@
 
 A launcher's module has the functions ``launch`` (hosts) and ``pods`` (Kubernetes) of ``base.py``. It may have a tuple
 ``PACKAGES`` of the Python packages that every node needs, and a function ``tools(node_rank)`` for programs.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

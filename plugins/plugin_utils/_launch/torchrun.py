@@ -6,8 +6,6 @@
 Of all forms only c10d with such a store survives the loss of either host's agent. The shared store is off because a
 restarted gang reads the previous attempt's keys from it and hangs (pytorch#135712). On a single host there is nothing
 that a store could outlive, so the agent opens one by itself (``--standalone``).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 To add a provider: a folder with ``client`` and ``mapping`` (reading), and ``provision`` with one subclass of
 :class:`MachineProvider` and its declaration, ``PROVIDER``; then an inventory plugin.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Not whole is a success other than 200, an error beside the items, ``success: false``, and a sign of more items than are
 shown that the client does not follow.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

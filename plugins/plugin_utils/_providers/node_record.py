@@ -4,8 +4,6 @@
 """Build the node record ``muster_node`` of a listed machine.
 
 Records are plain mappings, built in one expression: ten thousand of them are made before the first task runs.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Read provider answers: the outer shape is checked, a single odd value inside becomes unknown (None).
 
 A listing without the documented shape is an error, never an empty list: an empty list would mean that nothing exists.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused

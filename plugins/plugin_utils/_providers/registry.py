@@ -4,8 +4,6 @@
 """Find the providers of machines: each folder here whose module ``provision`` declares ``PROVIDER`` is one.
 
 To add a provider, add a folder; nothing in this file changes.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Register a public key at a provider that knows keys by name: found by its blob, else added once.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Register a public key at a provider that knows keys by name: found by its blob, else added once."""
 
 from __future__ import annotations
 

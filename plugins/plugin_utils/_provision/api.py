@@ -4,8 +4,6 @@
 """What creating and deleting machines need: a provider's API, the readiness probe, and time with threads.
 
 The providers themselves are another capability (``_providers``); a runner hands them in.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Only machines whose token has a line in this ledger are adopted. A machine whose name only has the same form is
 not: teardown reports it as an orphan, and nothing here touches it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """The price caps, held against offers before an order and against what is billed after it.
 
 What is billed is the listed price of every machine that is not proved gone, or that of its offer where it has none.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

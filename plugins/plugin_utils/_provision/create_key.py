@@ -5,8 +5,6 @@
 
 A key whose answer was lost is useless, because it is shown only once. Its lease stays open, so that a deletion finds
 it, and another key is created under another token.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

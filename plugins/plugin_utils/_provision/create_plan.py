@@ -6,8 +6,6 @@
 In this order: delete the machines that left their slot, list accounts where a machine is awaited, probe running
 machines, place missing orders in the user's order of candidates and within the price caps, finish when all machines
 are ready or nothing more can be done.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an event changes the state of a pool: a pure function from state and event to state.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""How an event changes the state of a pool: a pure function from state and event to state."""
 
 from __future__ import annotations
 

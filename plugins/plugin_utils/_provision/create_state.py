@@ -6,8 +6,6 @@
 Times are Unix seconds. A pool has one slot for each machine, or one for the whole pool where a provider's
 cluster is ordered; a slot holds at most one lease. The machine of a lease that has left its slot is in ``deletions``
 until listings lack it, and bills until then.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

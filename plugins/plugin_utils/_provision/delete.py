@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Delete leases and prove it: the account calls, the ledger lines and the proof of what a deletion did.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Delete leases and prove it: the account calls, the ledger lines and the proof of what a deletion did."""
 
 from __future__ import annotations
 

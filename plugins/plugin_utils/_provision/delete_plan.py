@@ -10,8 +10,6 @@ looked up in the same late copy. Five seconds are enough for an order that never
 effect before, and for the keys and devices of a tailnet, which bill nothing. A listing in between that shows it starts
 the proof again. An account in which nothing of ours was ever seen proves nothing. Ids are deleted once a listing was
 answered or has failed, so that one that a listing shows as another's is left alone.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The first key a machine shows is kept under the provider's id for it, not under its address: addresses are handed to
 other tenants, and a later machine at the same address must not inherit trust.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 "Active" at a provider is not "usable": field reports have machines with an SSH server and a GPU on which CUDA does
 not initialise (error 802), and containers sold where a kernel of one's own is needed. So the gate measures.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """The loop that carries out what a planner decides: start what is due, wait for the first answer, apply it.
 
 Only this thread changes the state and writes the ledger; calls to providers and machines run in the background.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

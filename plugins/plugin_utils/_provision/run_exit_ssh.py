@@ -5,8 +5,6 @@
 
 Every machine of a run stores how its part ended (``units/agent/exit.json`` below the run's folder, whose path is in
 the ledger). A machine that does not answer proves nothing; one that its provider no longer lists has ended.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 It runs as a user of its own, with one folder for its data and one with files that hold secrets. Who deploys it makes
 the systemd unit, or the manifests, from that.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The components that can be deployed, by the kind of service; the first of a kind is the one without ``provider``.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The components that can be deployed, by the kind of service; the first of a kind is the one without ``provider``."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Its community edition has no seal that opens itself with a key beside it, as OpenBao has. Vault makes its key when it is
 set up: it is kept on the controller alone, so that a Vault which was started again stays sealed until the next run.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

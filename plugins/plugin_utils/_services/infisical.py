@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets in Infisical, by its public API: a machine identity logs in, reads, and ends its token at once.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Secrets in Infisical, by its public API: a machine identity logs in, reads, and ends its token at once."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """MinIO as an object store: one process with one folder. Its project has ended: each deployment warns of that.
 
 The keys are files that its variables name, and its console is off.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

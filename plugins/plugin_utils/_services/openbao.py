@@ -5,8 +5,6 @@
 
 OpenBao revokes its root token after the set-up, unseen. Two tokens that were made here remain: that of the controller,
 which reads secrets and makes tokens for jobs, and that of the administrator, who may do everything.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Signed addresses of objects in an S3 store: what nodes get in place of a key.
 
 botocore signs them (AWS Signature Version 4, query form); it is on the controller alone.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

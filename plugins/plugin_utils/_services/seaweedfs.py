@@ -5,8 +5,6 @@
 
 Its master, volume server and filer answer over HTTP without a key, so they listen on loopback. Over gRPC, where the
 gateway takes new identities from its callers, all parts ask for a certificate that only this service has.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Secrets in HashiCorp Vault and OpenBao: of key-value stores, and credentials that are made for one reader.
 
 The latter have a lease, or are tokens: they end by themselves, can be renewed, and are revoked by who asked for them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

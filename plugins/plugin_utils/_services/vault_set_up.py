@@ -5,8 +5,6 @@
 
 Vault makes a key and a first token. Both are kept before the next request: the key for good, the token until the set-up
 has ended.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

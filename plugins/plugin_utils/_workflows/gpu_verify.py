@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Proves in a short pod on every node that pods get its GPUs and HCAs (``gpu_verify``).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Proves in a short pod on every node that pods get its GPUs and HCAs (``gpu_verify``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The machines of a K3s cluster looked at all at once, and refused by name before anything is changed on any of them.
-
-This is a private utility of the collection; it may change without notice.
+"""The machines of a K3s cluster looked at all at once, and refused by name before anything is changed on any
+of them.
 """
 
 from __future__ import annotations

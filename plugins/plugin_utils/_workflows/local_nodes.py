@@ -5,8 +5,6 @@
 
 The demo and tests run on them. The sshd needs no privilege, listens on loopback only, accepts one key that is created
 for it, and all its files are in the state directory.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read what decides on drivers, container runtimes and RDMA of all hosts at once, and decide it for each.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Read what decides on drivers, container runtimes and RDMA of all hosts at once, and decide it for each."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gather a node's facts with one request, make its record, and check whether it can take part in a job.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Gather a node's facts with one request, make its record, and check whether it can take part in a job."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List the offers of all configured providers, filtered and sorted by price per GPU-hour.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""List the offers of all configured providers, filtered and sorted by price per GPU-hour."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for a notice that a machine will be taken away: all machines are asked again and again, by themselves.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Waiting for a notice that a machine will be taken away: all machines are asked again and again, by themselves."""
 
 from __future__ import annotations
 

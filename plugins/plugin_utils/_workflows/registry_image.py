@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An image into a registry that is bound: from an archive of the controller, or by digest from another registry.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""An image into a registry that is bound: from an archive of the controller, or by digest from another registry."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Manage keys and devices of a tailnet: short-lived keys with a ledger line, devices by id, the policy on request.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Manage keys and devices of a tailnet: short-lived keys with a ledger line, devices by id, the policy on request."""
 
 from __future__ import annotations
 

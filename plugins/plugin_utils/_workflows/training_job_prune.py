@@ -6,8 +6,6 @@
 A run that has not ended, that another controller owns, or that the controller does not know, is never touched.
 Checkpoints in a folder that the job names are not touched either: they are the result. A run whose newest checkpoint is
 in its own folder and nowhere else stays unless that is asked for.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes the report of a run, or the comparison of several, from the records that the controller keeps.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Writes the report of a run, or the comparison of several, from the records that the controller keeps."""
 
 from __future__ import annotations
 

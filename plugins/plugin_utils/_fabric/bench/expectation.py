@@ -5,8 +5,6 @@
 
 The rules are derived from figures of NCCL's maintainers and users: about 12 GB/s for a 100G NIC (nccl-tests#29), 24
 for 200G (#119), 46 for 400G (#290), so 0.92 of the wire; TCP reaches at most 0.6 of fast links (nccl#209, nccl#450).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

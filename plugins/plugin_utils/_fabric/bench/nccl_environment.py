@@ -5,8 +5,6 @@
 
 NCCL reads /etc/nccl.conf without overwriting the process's environment: one NAME=VALUE a line, nothing trimmed, a
 ``#`` only in the first column (NCCL src/misc/param.cc).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

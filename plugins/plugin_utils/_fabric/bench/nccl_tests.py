@@ -4,8 +4,6 @@
 """nccl-tests as a bench: its command line, and its text output as the result document of our own bench.
 
 The JSON output of nccl-tests (``-J``) is not used: it holds the whole environment of rank 0.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Stages: inside every node; every pair of at most eight nodes, or ring neighbours of more; the whole island; each rail
 alone when the whole falls short. A bad node among many is then found by halving (see ``bisect_nodes``).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

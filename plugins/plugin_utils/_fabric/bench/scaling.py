@@ -6,8 +6,6 @@
 The loss of a measurement is how much longer a step takes than on the smallest number of nodes (the base). It is split
 into the growth of compute, input and straggler time, which are timed in phases that do not overlap; the rest is
 communication that the backward pass does not hide. The parts add up to the loss.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which node of an island is to blame: by halving an island that falls short, or by the rates of its pairs.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which node of an island is to blame: by halving an island that falls short, or by the rates of its pairs."""
 
 from __future__ import annotations
 

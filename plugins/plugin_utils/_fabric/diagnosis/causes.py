@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings of a log, and how their weights decide which of them is named as the cause.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Findings of a log, and how their weights decide which of them is named as the cause."""
 
 from __future__ import annotations
 

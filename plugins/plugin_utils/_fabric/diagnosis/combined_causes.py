@@ -4,8 +4,6 @@
 """Causes that no single line names: findings together with the transport, the devices and the environment.
 
 Findings are also withdrawn: ``No device found`` is not a fault on one machine, nor beside a plugin that uses RDMA.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Sources: CUDA runtime API, cudaError (docs.nvidia.com/cuda/cuda-runtime-api, group CUDART TYPES), names and the texts of
 cudaGetErrorString; NCCL's src/init.cc, ncclGetErrorString; Linux errno(3) and signal(7).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A file alone never passes, because it does not hold the bandwidth that the hardware should reach. A value that the log
 does not show is null, ``unknown`` or ``unproven``; a file that is not recognised is of kind ``unknown``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Input is one :class:`NodeObservation` a node: the answer of the node agent's ``examine``, the node's facts, the
 diagnoses of its logs and the steps in its metrics. The result holds a state, the causes (the deciding one first) and
 other observations.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Causes that only the state of a running job shows, beside those of :mod:`cause_table` that logs show too.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Causes that only the state of a running job shows, beside those of :mod:`cause_table` that logs show too."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Diagnose a run in pods: its pods' logs become observations, the cluster's states and warnings become causes.
 
 The events of a pod's ranks are marked lines in its log, among the program's own lines. Pure rules on values.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

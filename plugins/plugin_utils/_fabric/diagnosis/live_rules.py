@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules that diagnose a running job: each reads what all nodes reported and yields causes with their evidence.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The rules that diagnose a running job: each reads what all nodes reported and yields causes with their evidence."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 The texts are those of the sources (NCCL src/{init,bootstrap,proxy}.cc, misc/{socket,ibvwrap,shmutils}.cc,
 transport/{net_ib,nvls}, ras; aws-ofi-nccl; PyTorch c10d), of several versions each. A completion is classified by its
 status number, never by the HINT beside it: NCCL prints hints that belong to other statuses.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

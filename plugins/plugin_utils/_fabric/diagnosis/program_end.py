@@ -5,8 +5,6 @@
 
 It is the general rule below those of single messages. What ranks say after another one has gone (a closed connection, a
 timeout of a collective) is never the first error. An error after which training continued is over.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

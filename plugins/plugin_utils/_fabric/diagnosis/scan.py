@@ -5,8 +5,6 @@
 
 A log of a training job can have gigabytes of lines without information. After the head of the file, a block with few
 lines of NCCL is searched for telling words, and only the lines that hold one are read.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Read the output of iperf3, text and JSON (``-J``): how much TCP a link carried, in Gb/s (10^9 bits).
 
 The receiver's figure is the one that counts; the sender's includes what was still in its buffers.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

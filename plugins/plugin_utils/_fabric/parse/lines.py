@@ -5,8 +5,6 @@
 
 A log may hold lines of several ranks glued together, colours, carriage returns of progress bars, UTF-16 of a redirect,
 or NUL bytes of a rotated file. No content raises an error; only reading can fail.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

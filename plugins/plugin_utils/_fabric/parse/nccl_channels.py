@@ -9,8 +9,6 @@ Formats of NCCL 2.4 to 2.30 (src/transport/{net,p2p,shm,coll_net}.cc) and of RCC
     Channel 01 : 9[101d0] -> 0[101c0] [receive] via NET/AWS Libfabric/0
     Channel 07/0 : 0[0] -> 8[0] [send] via NET/IB/3(5)/GDRDMA(PCI)/Shared
     Channel 00/0 : 4[0] -> 3[3] via P2P/MNNVL/read
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Facts only: :mod:`verdict.transport` decides what they prove, :mod:`diagnosis` why something failed. Most of a big log
 are channel lines that repeat, so that each thread remembers those it has read.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 The text has a summary, then the sections Errors and Warnings. An entry begins in the first column: INCOMPLETE and DEAD
 about processes of the job, ``#0-0 (hash) WORD`` about one communicator, TIMEOUT about RAS itself; what belongs to it is
 indented (src/ras/client_support.cc; docs "RAS"). Nodes are addresses there. Pure: any text gives a value.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A rank number is valid inside one communicator only, and a torch job has many; c
 line is counted for the communicator that its thread, else its process, began last. A host name alone does not identify
 a node either: two machines can both be called ``ubuntu``. Processes of one host name with different bootstrap addresses
 are on different nodes.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ Generations (nccl-tests src/common.cu): ``error`` instead of ``#wrong`` before 2
 some collectives; ``Group`` in the list of ranks; ``-I`` adds columns to each half, ``-S`` a time. The header says which
 columns there are; a table without its header is read from its end. Lines of NCCL can interrupt a row, because
 nccl-tests prints it in three pieces.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 That file also holds the arguments and the whole environment of rank 0, secrets included. They are not read: only the
 fields named below are taken over. Booleans are the words ``"true"`` and ``"false"``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 perftest prints MB/s (10^6) or MiB/s by default and Gb/s with ``--report_gbits``, and its JSON does not say which. All
 values here are Gb/s (10^9 bits).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

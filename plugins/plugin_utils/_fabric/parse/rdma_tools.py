@@ -5,8 +5,6 @@
 
 A GID index is a position in a port's table, and each pod or network namespace may have its own table: the same address
 type at different indexes on one port is why a fixed NCCL_IB_GID_INDEX fails in pods.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Nodes with RDMA group by equal NICs, because NCCL 2.30 and later refuses ranks with unequal numbers of network
 devices; nodes without RDMA by LAN; the remaining nodes by mesh. Islands that a user declares override the rules.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

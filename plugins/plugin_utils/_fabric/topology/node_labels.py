@@ -4,8 +4,6 @@
 """A verdict as labels and annotations of Kubernetes nodes, so that gang scheduling keeps a job inside one island.
 
 The values are a merge patch (RFC 7386) for each node: null removes a label that an earlier verdict set.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Homes and clouds use the same private ranges, so that addresses alone can put unrelated nodes into one LAN. An answer (a
 refused connection is one) shows that there is a path; no answer from any LAN address of a node shows that there is no
 LAN. A path that the facts call a mesh stays one.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 An island is judged by the nodes that answered, and then it cannot pass: absent nodes are a warning when at least two
 others were tested together, and leave the network unproven when only one node is left.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

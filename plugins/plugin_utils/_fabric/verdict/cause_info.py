@@ -5,8 +5,6 @@
 
 Weights: ``fatal`` stopped the job. ``secondary`` is what other ranks report after one of them stopped; it decides only
 without a fatal cause. ``advice`` costs speed, or may; it is listed after a fatal cause unless it explains it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The causes that a verdict or a log's diagnosis can name, as data; :mod:`program_causes` are a part of them.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The causes that a verdict or a log's diagnosis can name, as data; :mod:`program_causes` are a part of them."""
 
 from __future__ import annotations
 

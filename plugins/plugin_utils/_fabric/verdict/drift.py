@@ -4,8 +4,6 @@
 """What changed on an island since its earlier measurements. Pure rules on values.
 
 Only equal tests are compared: same nodes, backend, collective and size.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

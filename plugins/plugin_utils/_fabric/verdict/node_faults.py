@@ -5,8 +5,6 @@
 
 A NIC whose PCIe link is narrower or slower than possible also lowers the computed expectation, so that the measurement
 would pass although the NIC is slow.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge tests of pairs and of single nodes: the causes of slow ones, the proofs of all pairs, a table of the rates.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Judge tests of pairs and of single nodes: the causes of slow ones, the proofs of all pairs, a table of the rates."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ PXN 0 GDR 1``) also occur in logs of jobs that used another transport. NCCL prin
 of one machine too when P2P and shared memory are switched off, so a line counts unless the log shows both ranks on one
 machine. Verdicts: RDMA with GPUDirect on every channel, RDMA without it on some, TCP on any, both (worse than either),
 multi-node NVLink, unproven.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

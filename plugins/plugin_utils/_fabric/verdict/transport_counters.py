@@ -7,8 +7,6 @@ gloo prints no channel lines. Its proof is a connection of which both ends belon
 interface that owns the end, and that interface's byte counters, which must have grown by at least half of what the
 collectives had to send. RDMA ports count their bytes in hardware and netdevs do not count RDMA, so that both together
 show which of them carried the traffic, but never whether GPUDirect was used.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """The verdict on an island: transport, bandwidth, correctness and attendance. It passes only when all four pass.
 
 Pure rules on values. A part without evidence is ``unproven``; a bandwidth or a transport alone proves no fabric.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The list is read by aggregated discovery (``apidiscovery.k8s.io/v2``, two requests) or, from servers older than 1.30,
 group by group; each server's list is read once per process.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

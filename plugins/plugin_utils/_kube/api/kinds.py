@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kinds and their paths: the types of objects, the built-in kinds as a table, object titles, the order of an apply.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Kinds and their paths: the types of objects, the built-in kinds as a table, object titles, the order of an apply."""
 
 from __future__ import annotations
 

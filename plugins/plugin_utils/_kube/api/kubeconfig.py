@@ -5,8 +5,6 @@
 
 The rules are those of client-go: several files in ``KUBECONFIG``, the first that names a thing wins; relative paths are
 relative to the file they stand in; ``tokenFile`` wins over ``token``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packs the code of a job into one archive: the same files give the same bytes, on any machine and at any time.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Packs the code of a job into one archive: the same files give the same bytes, on any machine and at any time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds a Job whose pod sees the checkpoints of a run, on their mount or in a bucket, so that they can be read.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds a Job whose pod sees the checkpoints of a run, on their mount or in a bucket, so that they can be read."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Only ranks that crash inside a running pod are restarted, by their launcher; a lost pod ends the run. Of an elastic gang
 single pods are replaced until the Job's budget is used up.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ No pod of the Job is replaced alone (backoffLimit 0, one failed pod fails it): a
 After a node was drained, preempted or lost the JobSet restarts the gang without counting. It counts all other restarts,
 also that of a gang whose other ranks failed before the loss was noticed: its limit (``maxRestarts``) is both budgets
 together, and the controller that follows the run counts crashes and lost nodes.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 Workers are deleted when the launcher has ended (the operator's default keeps them, and their GPUs, for ever). The
 launcher is created when all workers are ready. The operator restarts the launcher after a crash, as often as the job
 may crash; it knows no fatal exit codes, so the controller that follows the run ends it after one.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds the network test: a short gang that tests names and every port between pods, on the job's nodes and policy.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds the network test: a short gang that tests names and every port between pods, on the job's nodes and policy."""
 
 from __future__ import annotations
 

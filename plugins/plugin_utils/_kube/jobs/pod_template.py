@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds the pod template of a role: one container that runs the pod's program, its volumes and its placement.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds the pod template of a role: one container that runs the pod's program, its volumes and its placement."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 The head takes no work: losing it loses the run. A retry is a new cluster; it resumes from the user's shared storage
 (see ``_launch/ray.py``), where it also finds the number of its attempt.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

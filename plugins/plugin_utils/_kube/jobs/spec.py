@@ -5,8 +5,6 @@
 
 An engine is one file with a function ``build(plan) -> objects`` and one line in registry.py. The last object is the one
 that runs the job; the objects before it are its supporting objects.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The runtime has the content of a JobSet. The TrainJob names no trainer, so that the operator adds none of its variables.
 Neither has ttlSecondsAfterFinished: the operator creates an expired JobSet again (kubeflow/trainer#2991).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

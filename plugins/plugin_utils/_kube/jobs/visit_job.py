@@ -5,8 +5,6 @@
 
 Visits are in the network of pods, as those of a job are, and outside its queue, as its network test is. A member of a
 team may make Jobs, and no pod of his own. Pure: the same values give the same objects.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Builds a Volcano Job: its own scheduler places all pods or none, and the gang restarts when one of them fails.
 
 ``queue`` is one of Volcano's. All pods have the name of its scheduler; another scheduler would place them singly.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What a cluster offers to jobs as a whole: the resources of its nodes, and the storage that they can share.
 
 Pure: rules on objects that were read.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

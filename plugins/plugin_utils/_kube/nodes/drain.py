@@ -5,8 +5,6 @@
 
 A machine that is removed is taken away in any case, so pods that do not end in time are force-deleted and named. One
 that only boots again is left to them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Members of K3s' embedded etcd, as annotations of their Nodes: refused to go below a majority, and taken out by K3s.
-
-This is a private utility of the collection; it may change without notice.
+"""Members of K3s' embedded etcd, as annotations of their Nodes: refused to go below a majority, and taken out
+by K3s.
 """
 
 from __future__ import annotations

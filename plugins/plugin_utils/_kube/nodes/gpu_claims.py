@@ -5,8 +5,6 @@
 
 A Node says nothing of them. They are shown on Nodes and pods that were read as a kubelet with a device plugin would
 offer them, so that all other rules have one place to look at.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

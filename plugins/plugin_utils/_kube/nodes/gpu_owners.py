@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads which programs of a cluster offer the GPUs of its nodes: device plugins, the GPU operator, DRA.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Reads which programs of a cluster offer the GPUs of its nodes: device plugins, the GPU operator, DRA."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@
 Before the deletion the pod gets the end that its kubelet cannot report: phase Failed and the condition
 DisruptionTarget, as Kubernetes' own pod garbage collector sets them. By the condition the pod failure policy of a Job,
 and so its JobSet, tells a lost node from a crash.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

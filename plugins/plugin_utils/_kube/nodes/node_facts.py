@@ -5,8 +5,6 @@
 
 The pod uses the node's own network where the namespace allows it, so that it sees the node's interfaces. It requests no
 device, so that it can run beside a job that holds all of them. Pure: the same values give the same objects.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

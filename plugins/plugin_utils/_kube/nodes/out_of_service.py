@@ -6,8 +6,6 @@
 A kubelet that does not answer cannot confirm that its pods have ended, and they stay ``Terminating``. The Node of a
 machine that no longer exists is deleted; a Node that may come back gets the out-of-service taint, by which the cluster
 deletes its pods and detaches their volumes. Both are wrong for a node whose pods may still be running.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

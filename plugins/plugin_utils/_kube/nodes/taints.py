@@ -4,8 +4,6 @@
 """The taints of nodes: those that an inventory lists, changed and removed later, and others' left as they are.
 
 An annotation of the Node remembers which taints are the inventory's.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The server keeps for each field manager the set of fields it applied last (``man
 FieldsV1), and removes a field from the set when another manager changes its value. An apply has no effect when the set
 is the set of the wanted fields and their values are the wanted ones. Where this is not certain the answer is no: an
 apply too many does no harm.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

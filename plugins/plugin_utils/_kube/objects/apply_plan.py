@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plans an apply: reads the live objects once per kind, compares, and decides what is applied and what is removed.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Plans an apply: reads the live objects once per kind, compares, and decides what is applied and what is removed."""
 
 from __future__ import annotations
 

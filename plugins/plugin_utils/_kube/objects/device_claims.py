@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds the claims by which pods get GPUs from a DRA driver: a template, of which each pod gets a claim of its own.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds the claims by which pods get GPUs from a DRA driver: a template, of which each pod gets a claim of its own."""
 
 from __future__ import annotations
 

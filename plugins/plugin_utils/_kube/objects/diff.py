@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renders Ansible's diff: two YAML texts per object, without the fields that the server writes and without secrets.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Renders Ansible's diff: two YAML texts per object, without the fields that the server writes and without secrets."""
 
 from __future__ import annotations
 

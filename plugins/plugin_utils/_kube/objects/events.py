@@ -5,8 +5,6 @@
 
 Every workflow that waits reports these problems by ``StartProblem.text``, each ``key`` once. Pure but for
 ``read_problems``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Secrets that the operator External Secrets brings into a namespace: what it is asked for, and whether it has done it.
 
 The values go from the service that holds them into the cluster; nothing here reads them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds Secrets whose values no output shows, and a hash by which a change of the values can be seen.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds Secrets whose values no output shows, and a hash by which a change of the values can be seen."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The spec of a short pod beside the jobs: it asks something of a node or reads files, and ends.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The spec of a short pod beside the jobs: it asks something of a node or reads files, and ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads the state of an object by its kind: done, failed with the cause, or waiting and what for. Pure.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Reads the state of an object by its kind: done, failed with the cause, or waiting and what for. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides once where a gang may run: on which nodes and islands, with what its pods ask of them, or why nowhere.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Decides once where a gang may run: on which nodes and islands, with what its pods ask of them, or why nowhere."""
 
 from __future__ import annotations
 

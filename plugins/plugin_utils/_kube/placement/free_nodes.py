@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finds the nodes on which a gang could start again: those that it may use and that no other run occupies.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Finds the nodes on which a gang could start again: those that it may use and that no other run occupies."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges each node of a cluster: can it take a pod of a job, and if not, why? Nothing is submitted yet.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Judges each node of a cluster: can it take a pod of a job, and if not, why? Nothing is submitted yet."""
 
 from __future__ import annotations
 

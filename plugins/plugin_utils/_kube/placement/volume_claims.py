@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the volume claims of a job get a volume that all of its pods can use, before anything is submitted.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Whether the volume claims of a job get a volume that all of its pods can use, before anything is submitted."""
 
 from __future__ import annotations
 

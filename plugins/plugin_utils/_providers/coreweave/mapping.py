@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a CoreWeave cluster to a record: an entry for a managed cluster, not a machine to log in to.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""From a CoreWeave cluster to a record: an entry for a managed cluster, not a machine to log in to."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 Node pools are objects in the cluster (``compute.coreweave.com/v1alpha1``); neither the CKS API nor another one makes
 them. Source: CoreWeave's Node Pool reference. Fields that only other places name are left alone.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

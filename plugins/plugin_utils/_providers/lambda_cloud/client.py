@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Instances of Lambda Cloud (API 1.8 to 1.10, OpenAPI 3.1).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Instances of Lambda Cloud (API 1.8 to 1.10, OpenAPI 3.1)."""
 
 from __future__ import annotations
 

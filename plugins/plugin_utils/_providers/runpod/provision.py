@@ -5,8 +5,6 @@
 
 A name is not unique there and there are no tags: the token is in the name and, for a machine that is renamed, in the
 environment. ``env`` comes back in every answer, so bodies are never kept.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

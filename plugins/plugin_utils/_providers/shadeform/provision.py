@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Offers and instances of Shadeform (API 1.0), whose server deletes them at their deadline.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Offers and instances of Shadeform (API 1.0), whose server deletes them at their deadline."""
 
 from __future__ import annotations
 

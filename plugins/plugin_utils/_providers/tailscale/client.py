@@ -5,8 +5,6 @@
 
 Sources: Tailscale API v2 (OpenAPI 3.1, ``/tailnet/{tailnet}/devices``), headscale 0.29 API v1 (Swagger 2.0,
 ``/api/v1/node``), headscale 0.30 API v2 (Tailscale-compatible).
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Source: ``ipnstate.Status`` of the Tailscale client (``tailscale status --json``). Its format may change between
 releases, so everything but the state of the client and the ids is optional.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Works with Tailscale and with headscale from 0.30 on (its API v2). A key's description carries the token, a device
 has it in its name, because a node joins under the name it was rented by.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

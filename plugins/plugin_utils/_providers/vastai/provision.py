@@ -4,8 +4,6 @@
 """Offers and instances of Vast.ai: an order takes one offer of one host, a container or a VM, on demand.
 
 The create call is a PUT that creates an instance each time it is sent. The key in its answer is dropped.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

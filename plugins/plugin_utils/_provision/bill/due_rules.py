@@ -4,8 +4,6 @@
 """Find the leases that are due without a request: a pure rule on ledger, run records and time.
 
 It is what a reaper unit or an AWX schedule applies when the controller that created the machines has ended.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

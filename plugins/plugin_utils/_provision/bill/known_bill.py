@@ -6,8 +6,6 @@
 Renting, teardown, reap, the reaper, and all of them in check mode, print this value and act on it. What is not known
 is None, and is named: a sum with such a part is None, too. A price is the higher one of what was offered and what is
 listed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -21,8 +21,6 @@ its token before counts as long as no name at all is shown.
 
 An absence says something of a lease only where the listing is of the account that the lease is in: made or seen with
 these credentials, at this address of the API, or its token is shown now.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A reaper has a copy of a controller's ledger and adds lines of its own; what the controller sends later must neither
 remove those nor be lost.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

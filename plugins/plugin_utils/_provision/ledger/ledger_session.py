@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ledger during one call: what was on disk, what this call added, and what could not be written.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The ledger during one call: what was on disk, what this call added, and what could not be written."""
 
 from __future__ import annotations
 

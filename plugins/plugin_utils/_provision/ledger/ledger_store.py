@@ -5,8 +5,6 @@
 
 A line is one ``write`` and one ``fsync``. A writer that died in the middle of a line leaves a torn tail: it is
 ended with a newline by the next writer, skipped with a warning by every reader, and never read as an empty ledger.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

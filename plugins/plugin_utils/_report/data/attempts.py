@@ -5,8 +5,6 @@
 
 They are those of the run record. Where it lists none, they are those of the run's history (from which the record is
 written too), and for a folder without events, those that the metrics show.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers as a person reads them. None becomes an en dash, so that a table shows what is not known.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Numbers as a person reads them. None becomes an en dash, so that a table shows what is not known."""
 
 from __future__ import annotations
 

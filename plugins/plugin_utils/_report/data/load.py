@@ -5,8 +5,6 @@
 site.json and logs/.
 
 Every file but run.json may be missing, empty or cut off; a note says which.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Reads values that programs, nodes and users wrote: no function ever raises.
 
 Names, paths and log lines are hostile input: they reach a page through :func:`read_text` and :func:`clean_line` only.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

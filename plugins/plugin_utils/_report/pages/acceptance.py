@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renders the page of an acceptance: the verdict, a line for each test, the table of sizes, and what to do.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Renders the page of an acceptance: the verdict, a line for each test, the table of sizes, and what to do."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Builds the style sheet of the pages: light, dark, phone and print. No font, image or script is fetched.
 
 Every pair of text and ground meets WCAG 2.2 AA (4.5:1); the unit tests compute it from the variables below.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Draws the pictures of one run: loss, throughput, use of the nodes, bandwidth of the pairs.
 
 Each function returns the picture twice (wide, narrow) or None when there is nothing to draw.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

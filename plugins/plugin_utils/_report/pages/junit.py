@@ -5,8 +5,6 @@
 
 Shape: the testsuite/testcase/failure/skipped elements that Jenkins, GitLab and ansible-test read. A check
 without evidence is a failure of type ``unproven``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

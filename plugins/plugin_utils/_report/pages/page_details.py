@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds the tables and plots of a run's page: checks, timeline, curves, attempts, nodes and fabric.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds the tables and plots of a run's page: checks, timeline, curves, attempts, nodes and fabric."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds what a run's page says in words and figures: the figures on top, the job and its cost.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Builds what a run's page says in words and figures: the figures on top, the job and its cost."""
 
 from __future__ import annotations
 

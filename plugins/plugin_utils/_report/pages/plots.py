@@ -5,8 +5,6 @@
 
 Colours are drawn as stand-ins and replaced by the page's CSS variables, so that one picture serves dark, light and
 print. Text stays text in the page's own font. Equal input gives equal output: no date, ids from a fixed salt.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Renders the pages from the Jinja templates beside this file, and holds the parts of which their values are made.
 
 Jinja escapes every text that is not Markup.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

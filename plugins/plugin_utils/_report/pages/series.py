@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shortens long series so that they can be drawn, and sorts samples into the cells of a grid.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Shortens long series so that they can be drawn, and sorts samples into the cells of a grid."""
 
 from __future__ import annotations
 

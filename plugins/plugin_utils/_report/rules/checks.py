@@ -4,8 +4,6 @@
 """The checks of a run: the same list is the JUnit suite, the proof table of the page and a part of the verdict.
 
 A check without evidence is ``unproven``, which is not a pass; one that does not apply (yet) is ``skipped``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Prometheus as it is deployed: HTTPS, one user, the rules, and bounds for its disk and memory.
 
 Its settings are YAML, of which JSON is a part.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 It is one file that needs Python 3.10 and nvidia-smi, for GPUs without DCGM (GeForce, DGX Spark) and for hosts. What a
 GPU does not tell has no figure. With SECONDS it writes again and again, else once.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

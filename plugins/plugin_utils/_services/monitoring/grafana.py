@@ -5,8 +5,6 @@
 
 Its settings are variables, ``GF_SECTION_KEY`` (Grafana's documentation, "Override configuration with environment
 variables").
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prometheus as a service: what a node asks it, and figures that are sent to its OTLP receiver as JSON.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Prometheus as a service: what a node asks it, and figures that are sent to its OTLP receiver as JSON."""
 
 from __future__ import annotations
 

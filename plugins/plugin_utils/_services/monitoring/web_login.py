@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HTTPS and one user for the programs of Prometheus, which read the same file for it (``--web.config.file``).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""HTTPS and one user for the programs of Prometheus, which read the same file for it (``--web.config.file``)."""
 
 from __future__ import annotations
 

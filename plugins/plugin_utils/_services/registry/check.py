@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node asks a registry, how its answer is judged, and the credentials, which the controller alone tries.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""What a node asks a registry, how its answer is judged, and the credentials, which the controller alone tries."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """One repository of a registry (OCI Distribution Specification 1.1), with and without credentials.
 
 A credential is sent to the registry itself and to the token service that it names, never to where it redirects.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Distribution, the registry of the CNCF, as a service: one user, HTTPS, and images in one folder.
 
 Its settings are YAML, of which JSON is a part.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where an image that is pushed comes from: an archive or folder in the OCI image layout, ``docker save``, a registry.
-
-This is a private utility of the collection; it may change without notice.
+"""Where an image that is pushed comes from: an archive or folder in the OCI image layout, ``docker save``, a
+registry.
 """
 
 from __future__ import annotations

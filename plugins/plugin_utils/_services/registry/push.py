@@ -4,8 +4,6 @@
 """Pushing an image: blobs that are not there, in chunks that continue after a cut, then the manifests, its tag last.
 
 OCI Distribution Specification 1.1, "Push". Until the last request the tag stands for what it did.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

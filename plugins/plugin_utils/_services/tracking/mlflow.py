@@ -4,8 +4,6 @@
 """MLflow as a tracker: one server with one worker, a SQLite file or PostgreSQL, and artifacts that pass through it.
 
 Its jobs are off: they cost eight processes and 1.3 GB (MLflow 3.17). What is a secret is in files that it reads.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs of MLflow by its REST API: one for each of ours, which gets its figures in batches that are safe to send again.
-
-This is a private utility of the collection; it may change without notice.
+"""Runs of MLflow by its REST API: one for each of ours, which gets its figures in batches that are safe to
+send again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Experiment trackers: how a node tells one from another server, and the variables by which a program finds it.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Experiment trackers: how a node tells one from another server, and the variables by which a program finds it."""
 
 from __future__ import annotations
 

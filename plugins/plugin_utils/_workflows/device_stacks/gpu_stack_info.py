@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides what a cluster lacks so that pods get its GPUs (``gpu_stack_info``).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Decides what a cluster lacks so that pods get its GPUs (``gpu_stack_info``)."""
 
 from __future__ import annotations
 

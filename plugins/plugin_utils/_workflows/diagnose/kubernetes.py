@@ -4,8 +4,6 @@
 """Diagnose a run in pods: their states, logs and recorded events, and the cluster's warnings about them.
 
 It only reads, and works without the controller that submitted the run: the pods carry the run's id.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

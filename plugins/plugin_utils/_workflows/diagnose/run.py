@@ -4,8 +4,6 @@
 """Diagnose a run that hangs or is slow: read the state of its ranks and their logs from its nodes, name the cause.
 
 It only reads and takes no leader lease. It works without the controller that started the run: the nodes hold the state.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

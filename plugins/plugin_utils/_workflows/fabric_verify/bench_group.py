@@ -5,8 +5,6 @@
 
 The bench is the collection's own under torchrun (it tests the image and interpreter that will train), or nccl-tests
 under mpirun.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

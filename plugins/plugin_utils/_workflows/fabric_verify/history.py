@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Earlier verdicts (fabric.json) and measurements (fabric_history.jsonl) of a cluster, in its state directory.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Earlier verdicts (fabric.json) and measurements (fabric_history.jsonl) of a cluster, in its state directory."""
 
 from __future__ import annotations
 

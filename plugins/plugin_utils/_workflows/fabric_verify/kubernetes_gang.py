@@ -5,8 +5,6 @@
 
 The gang is built and followed as a training job is: an Indexed Job whose bench writes its result to the pod's log, or
 an MPIJob of nccl-tests, whose table is in the log of mpirun's pod.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster as the target of fabric tests: its nodes' facts, gangs of pods as tests, labels of nodes as the result.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A cluster as the target of fabric tests: its nodes' facts, gangs of pods as tests, labels of nodes as the result."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Accept a fleet (``fleet_acceptance``): one test after another through the workflows of fabric and training.
 
 A test that fails gives its reason and the others still run, so that one report has all results.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

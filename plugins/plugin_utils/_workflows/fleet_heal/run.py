@@ -4,8 +4,6 @@
 """Heal a fleet (``fleet_heal``): read the facts, plan, then mark losses, delete machines, release nodes, stop gangs.
 
 Renting, joining and resuming are left to the playbook: they are other modules' work and a user may replace them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An image from an archive into the containerd of K3s on one machine, once as long as it stays there.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""An image from an archive into the containerd of K3s on one machine, once as long as it stays there."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The administrator's kubeconfig of a cluster that was brought up here: in the state home, for this user only.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The administrator's kubeconfig of a cluster that was brought up here: in the state home, for this user only."""
 
 from __future__ import annotations
 

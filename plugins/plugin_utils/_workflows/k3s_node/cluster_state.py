@@ -4,8 +4,6 @@
 """The part of a state home that belongs to one cluster alone, and goes with it: verdicts, teams' kubeconfigs, services.
 
 Records of runs stay, and so do bindings of services elsewhere: what they say of a cluster, they say by its id.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

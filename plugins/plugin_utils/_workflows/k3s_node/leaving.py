@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A server that leaves a cluster that stays: refused where the rest would have no majority, and kept from coming back.
-
-This is a private utility of the collection; it may change without notice.
+"""A server that leaves a cluster that stays: refused where the rest would have no majority, and kept from
+coming back.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""K3s on one machine: what is there is read, what differs is sent, and the unit is started when that is asked for.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""K3s on one machine: what is there is read, what differs is sent, and the unit is started when that is asked for."""
 
 from __future__ import annotations
 

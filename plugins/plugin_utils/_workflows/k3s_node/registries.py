@@ -4,8 +4,6 @@
 """``registries.yaml`` of a machine: what the user writes, and where images of bound registries are pulled from.
 
 Credentials are not in it: the kubelet has them from the Secret of each run.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 An agent's own is ended when the agent is in. Servers join with the token of the cluster, which has no end: its line is
 open while the server has it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

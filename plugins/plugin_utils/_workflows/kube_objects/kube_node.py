@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cordons, uncordons, drains, taints or removes nodes of a cluster (``kube_node``).
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Cordons, uncordons, drains, taints or removes nodes of a cluster (``kube_node``)."""
 
 from __future__ import annotations
 

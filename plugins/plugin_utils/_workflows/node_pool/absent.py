@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Delete nodes, keys and devices with proof (``node_pool`` with state absent); fails while anything of ours may bill.
-
-This is a private utility of the collection; it may change without notice.
+"""Delete nodes, keys and devices with proof (``node_pool`` with state absent); fails while anything of ours
+may bill.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tokens by which agents were to join a K3s cluster, ended by a teardown: a join that was cut off leaves one behind.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Tokens by which agents were to join a K3s cluster, ended by a teardown: a join that was cut off leaves one behind."""
 
 from __future__ import annotations
 

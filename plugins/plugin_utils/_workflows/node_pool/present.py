@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create a pool of nodes (``node_pool`` with state present): from options to a request, from its outcome to a result.
-
-This is a private utility of the collection; it may change without notice.
+"""Create a pool of nodes (``node_pool`` with state present): from options to a request, from its outcome to a
+result.
 """
 
 from __future__ import annotations

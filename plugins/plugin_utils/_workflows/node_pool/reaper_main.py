@@ -7,8 +7,6 @@ The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``provid
 about runs without a follower: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster.
 With ``metrics_file`` figures of what is leased are written there. It imports the ledgers that controllers have sent,
 deletes what is due and exits with 0 when nothing that is due bills, 1 when something does, 2 when that is unknown.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

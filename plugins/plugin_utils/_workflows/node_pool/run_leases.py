@@ -6,8 +6,6 @@
 ``bind_leases`` records in the ledger which run has which lease, when the lease is to end (``release``,
 ``max_cost_usd``) and where on the machines the run is stored. A reaper can then do what the controller would do: with
 the run record, or, when no controller follows the run, by asking the machines.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

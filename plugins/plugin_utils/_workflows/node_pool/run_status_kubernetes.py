@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the state of a run in pods from its cluster, for a reaper and for ``training_job_info``.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Read the state of a run in pods from its cluster, for a reaper and for ``training_job_info``."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Services that are bound: read what the user asks for, check it from every node, leave the binding.
 
 A service itself is never changed here.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

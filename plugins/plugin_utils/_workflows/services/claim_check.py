@@ -4,8 +4,6 @@
 """The check of a StorageClass whose volumes many pods mount: pods use a claim. One made for the check is removed.
 
 Where the claim that jobs mount is there already, it is that one which is checked, and nothing is made.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

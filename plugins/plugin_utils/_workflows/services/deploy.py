@@ -5,8 +5,6 @@
 
 A second run changes nothing. ``state: absent`` removes what was made; what the service stores stays unless that is to
 be deleted.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A component in a cluster: one pod on a permanent Node, with a Service, a claim for its data and a Secret.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A component in a cluster: one pod on a permanent Node, with a Service, a claim for its data and a Secret."""
 
 from __future__ import annotations
 

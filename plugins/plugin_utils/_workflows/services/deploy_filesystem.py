@@ -4,8 +4,6 @@
 """A file system that is exported from a host: what the role shared_filesystem makes there, and the record of it.
 
 The role's tasks do the work on the host.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

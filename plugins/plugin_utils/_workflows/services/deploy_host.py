@@ -5,8 +5,6 @@
 
 systemd gives the service a user that exists while it runs, a folder below /var/lib, and the files with secrets, which
 only root can read on the disk.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

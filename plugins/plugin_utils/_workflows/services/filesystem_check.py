@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The check of a shared file system from every node: each uses it, and sees what the others do on it.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The check of a shared file system from every node: each uses it, and sees what the others do on it."""
 
 from __future__ import annotations
 

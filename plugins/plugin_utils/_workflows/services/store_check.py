@@ -4,8 +4,6 @@
 """Checks of services from every node at once: one request a node asks for all of them, on hosts as in pods.
 
 For each service it returns rows of the reachability matrix of its binding.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

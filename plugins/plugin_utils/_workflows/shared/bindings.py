@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bindings in the state home: ``bindings/NAME.json``, 0600, with references to secrets and no secret.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Bindings in the state home: ``bindings/NAME.json``, 0600, with references to secrets and no secret."""
 
 from __future__ import annotations
 

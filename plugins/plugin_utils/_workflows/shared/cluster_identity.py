@@ -6,8 +6,6 @@
 A run stays on the cluster on which it was started: on another one a running run would not be found, and would be
 started there a second time. What was proven on one cluster, such as a network or a bucket that pods reach, says nothing
 of another one that has its name.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Both are in the folder of the cluster in the state home, 0600. Credentials are made once and never leave it but for the
 service itself. Of a service that was removed without its data ``services/NAME.removed.json`` says what it was.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

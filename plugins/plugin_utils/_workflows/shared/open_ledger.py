@@ -5,8 +5,6 @@
 
 A line that is in the store is known to every controller. An intent is there before the order of its machine: whatever
 happens to this controller, another one finds what may bill.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """Asks nodes of a cluster by a short Job each: the same requests that the agent of a host answers.
 
 Who may not read Nodes, as a member of a team, asks from where the scheduler places the pod.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 The callback (``muster.training.progress``) opens a pipe before workers are forked and names it in the environment;
 without it, lines go out as ordinary output, so AWX and log files show them too.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of upstream's releases on their way to a machine: where they come from, and the digest that they must have.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Files of upstream's releases on their way to a machine: where they come from, and the digest that they must have."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writing the run record: how it begins, what a run's history adds, how it ends, and what the run has cost.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Writing the run record: how it begins, what a run's history adds, how it ends, and what the run has cost."""
 
 from __future__ import annotations
 

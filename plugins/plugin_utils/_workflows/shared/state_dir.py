@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state home on the controller: run folders, the owner's identity, and the lock of a run.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The state home on the controller: run folders, the owner's identity, and the lock of a run."""
 
 from __future__ import annotations
 

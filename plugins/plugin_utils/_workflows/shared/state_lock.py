@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lock in a store of state: an item that its holder renews, and that others may take when it is no longer renewed.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A lock in a store of state: an item that its holder renews, and that others may take when it is no longer renewed."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ The ledger has a way of its own (open_ledger), line by line. Other files are who
 index names the items that count. It is written last and under a condition, so a reader sees a file of before or of
 after, and two controllers that change different files lose nothing.
 
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Seconds of the steps of the playbook site: ``site.json`` of the cluster, and a copy in the folder of the run.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Seconds of the steps of the playbook site: ``site.json`` of the cluster, and a copy in the folder of the run."""
 
 from __future__ import annotations
 

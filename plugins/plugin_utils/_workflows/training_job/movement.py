@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a run is, by what a controller keeps of it: whether it moves (the rule is ``_model/stall.py``), in one line.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Where a run is, by what a controller keeps of it: whether it moves (the rule is ``_model/stall.py``), in one line."""
 
 from __future__ import annotations
 

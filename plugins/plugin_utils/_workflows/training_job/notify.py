@@ -4,8 +4,6 @@
 """The message at the end of a run: to a webhook, by mail, or both. A failure here is a warning, never the run's end.
 
 A webhook's address and a mail password are secrets: they are in no message, log or record.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

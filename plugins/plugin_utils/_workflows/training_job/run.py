@@ -4,8 +4,6 @@
 """The entry of ``training_job``: what is to be done, and on which backend.
 
 A backend is imported only when a job uses it: the Kubernetes one takes a tenth of a second.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether all nodes of a run have the same image and the same versions: one tag may stand for several images.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Whether all nodes of a run have the same image and the same versions: one tag may stand for several images."""
 
 from __future__ import annotations
 

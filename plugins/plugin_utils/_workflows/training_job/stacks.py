@@ -4,8 +4,6 @@
 """Keeps where the ranks of a run stand, before they are stopped: afterwards nothing of it can be found.
 
 Hosts are asked. Pods tell it in their logs as they are asked to stop.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What carried a run's collectives, by what its own ranks recorded, and whether the fabric test saw the same.
 
 NCCL's channel lines prove a transport; without GPUs the sockets that two ranks have to each other, seen from both ends.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """What a controller knows of copies of a run's files: what ``fetch`` brought, and what ``prune`` removed from nodes.
 
 It is a file beside the run record (``copies.json``), whose time orders runs and so does not change with a fetch.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reaches the checkpoints of a run in pods: a short Job has a pod with their mount, if any, that runs the node agent.
-
-This is a private utility of the collection; it may change without notice.
+"""Reaches the checkpoints of a run in pods: a short Job has a pod with their mount, if any, that runs the node
+agent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A file that is fetched piece by piece: it gets its name once its checksum is right, and a cut copy continues.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""A file that is fetched piece by piece: it gets its name once its checksum is right, and a cut copy continues."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 """Brings files of a run from its nodes to the controller: the newest checkpoint, a model, or what patterns name.
 
 Files travel in pieces and get their names once their checksums are right; an interrupted fetch continues.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

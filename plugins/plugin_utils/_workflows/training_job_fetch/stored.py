@@ -4,8 +4,6 @@
 """Files of checkpoints in a bucket, in which they are one stream in parts: which there are, and their bytes.
 
 The controller reads the bucket; where it cannot connect to the store, a node or a pod reads for it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The logs of a run: their last lines, the lines of one rank, those that match an expression, and following them.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""The logs of a run: their last lines, the lines of one rank, those that match an expression, and following them."""
 
 from __future__ import annotations
 

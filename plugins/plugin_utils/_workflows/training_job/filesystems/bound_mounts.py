@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``mounts[].binding``: shared file systems of a job, on hosts at their own path, in pods as a folder of the node.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""``mounts[].binding``: shared file systems of a job, on hosts at their own path, in pods as a folder of the node."""
 
 from __future__ import annotations
 

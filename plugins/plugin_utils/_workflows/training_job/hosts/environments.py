@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environments of a job with ``requirements``: made on all its hosts at once, before these are asked for the plan.
-
-This is a private utility of the collection; it may change without notice.
+"""The environments of a job with ``requirements``: made on all its hosts at once, before these are asked for
+the plan.
 """
 
 from __future__ import annotations

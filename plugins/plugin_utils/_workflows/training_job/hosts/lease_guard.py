@@ -4,8 +4,6 @@
 """The leases of a run on plain hosts: noted in the ledger, renewed while the run is followed, ended by its rules.
 
 The code for leases is imported only when something is rented: a start on owned machines does not pay for it.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bringing the record of a run without a follower up to date: what its hosts have written, and how it ended.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Bringing the record of a run without a follower up to date: what its hosts have written, and how it ended."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 The run's folder says which there are (``secret_leases.json``, without a value), so that a later controller ends those
 of one that was killed.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

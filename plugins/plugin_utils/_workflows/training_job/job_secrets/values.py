@@ -5,8 +5,6 @@
 
 Those that are in the cluster of the job already stay there: pods name them, and no value comes to the controller.
 Credentials that are made for their reader are made by ``leases``, when the run starts.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

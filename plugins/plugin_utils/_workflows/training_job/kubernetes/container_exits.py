@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ends of containers that no rank tells of: killed for their memory, or over before any rank began.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Ends of containers that no rank tells of: killed for their memory, or over before any rank began."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deleting a run from its cluster, pods included: afterwards no process of the run writes any more.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Deleting a run from its cluster, pods included: afterwards no process of the run writes any more."""
 
 from __future__ import annotations
 

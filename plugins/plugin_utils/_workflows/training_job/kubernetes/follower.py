@@ -5,8 +5,6 @@
 
 The log of a pod carries what its ranks recorded as marked lines, so that following logs is following the run. Logs are
 read while the pods live: an engine that restarts a gang deletes its pods, and their logs with them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ Without permission to read nodes, the pod's own deadline and a margin have to pa
 
 A node that only lost its network or its kubelet still runs the pod's program. That stops by itself where attempts
 share their checkpoints: ``_node/pod_fence.py``.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

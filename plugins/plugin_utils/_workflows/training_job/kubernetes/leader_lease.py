@@ -6,8 +6,6 @@
 Two of them would count its budgets, force-delete its pods and delete its machines at the same time. Whether a holder
 is still running is judged by the renewals that are seen here, as in client-go's leader election: the API server may
 have been away. Leases that no follower ends, because it was killed, are deleted by the next one of their namespace.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Which machines a run in a cluster uses is the scheduler's choice, so the follower tells each node that it sees. A node
 is rented when the ledger has an open lease under its name. A machine that another run uses is not deleted.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 What was proven is noted in the state home and believed for a day, of the nodes that the gang could lie on then. The
 policies of the namespace and how pods are attached belong to what was proven.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

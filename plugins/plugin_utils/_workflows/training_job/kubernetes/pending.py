@@ -4,8 +4,6 @@
 """What keeps a run from starting or continuing: its queue, its suspension, warnings of the cluster.
 
 Each cause is reported once, and again when it returns after the run has run.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runner of ``training_job`` on Kubernetes: read facts -> place -> test the network -> submit -> follow -> record.
-
-This is a private utility of the collection; it may change without notice.
+"""The runner of ``training_job`` on Kubernetes: read facts -> place -> test the network -> submit -> follow ->
+record.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which of a namespace's warning events are about a run: another run's name may begin with this one's.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Which of a namespace's warning events are about a run: another run's name may begin with this one's."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Times that a cluster wrote, by this controller's clock, and since when a run has been admitted.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Times that a cluster wrote, by this controller's clock, and since when a run has been admitted."""
 
 from __future__ import annotations
 

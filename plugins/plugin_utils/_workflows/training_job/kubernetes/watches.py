@@ -5,8 +5,6 @@
 
 Programs print as much as they like. Lines that wait to be taken have a limited room: who reads logs waits for it, and
 with it the kubelet; who watches the cluster never does.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

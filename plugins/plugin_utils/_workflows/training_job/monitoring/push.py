@@ -5,8 +5,6 @@
 
 They are read from the run's own files by a thread. While Prometheus is away they are dropped, and that is said once: a
 run never waits for them.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 """``datasets[].binding``: staged from a bucket by addresses that the controller signs, or streamed.
 
 The controller never connects to the store: a node lists the bucket and each node fetches what it lacks.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

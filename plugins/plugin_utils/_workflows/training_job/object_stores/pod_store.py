@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Object stores of a job in pods: what its pods get so that they stage, store, fetch and stream by themselves.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""Object stores of a job in pods: what its pods get so that they stage, store, fetch and stream by themselves."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@
 
 The run's own metrics file is the queue, and how far it was sent is kept beside it: while the tracker is away nothing is
 lost, the next command sends the rest, and what is sent twice after an answer was lost changes nothing there.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

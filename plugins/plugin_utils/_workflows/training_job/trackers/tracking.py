@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``job.tracking``: the variables by which a program finds the tracker of its job, on hosts as in pods.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""``job.tracking``: the variables by which a program finds the tracker of its job, on hosts as in pods."""
 
 from __future__ import annotations
 

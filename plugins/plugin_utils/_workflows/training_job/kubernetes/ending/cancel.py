@@ -1,9 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cancelling a run on Kubernetes: its object and its pods are deleted, and only then its record says that it has ended.
-
-This is a private utility of the collection; it may change without notice.
+"""Cancelling a run on Kubernetes: its object and its pods are deleted, and only then its record says that it
+has ended.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A JobSet counts a lost node as a crash when ranks elsewhere failed before the cluster noticed the loss. It may therefore
 restart as often as both budgets allow together, and the controller that follows the run counts the crashes.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 An engine says that a run has ended before its pods' logs are read, and long before: a run may have ended while it was
 not followed. Logs of ended containers are finite, so they are read for as long as lines come.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

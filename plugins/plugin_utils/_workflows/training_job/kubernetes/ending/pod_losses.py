@@ -5,8 +5,6 @@
 
 Ranks elsewhere fail because of such a loss, often before the cluster has noticed it. Each loss is dated by the
 cluster, so that the run's history gives it to the attempt that it ended.
-
-This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations

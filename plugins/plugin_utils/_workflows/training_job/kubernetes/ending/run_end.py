@@ -1,10 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a run on Kubernetes ended: by its engine's word, by the job's own limits, or by a deletion of its object.
-
-This is a private utility of the collection; it may change without notice.
-"""
+"""How a run on Kubernetes ended: by its engine's word, by the job's own limits, or by a deletion of its object."""
 
 from __future__ import annotations
 
