@@ -57,6 +57,9 @@ class Step:
 SECOND_TRY = ("--reruns", "1", "-p", f"{PACKAGE}.tests.support.second_try")
 
 
+COVERED = (f"--cov={PACKAGE}.plugins", "--cov-report=term")
+
+
 def unit_tests(python: str, *options: str) -> tuple[str, ...]:
     """The pytest command that all versions of ansible-core share; torch has a step of its own."""
     return (python, "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "not torch", *options)
@@ -146,7 +149,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "unit",
         "pytest with coverage",
-        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
+        (unit_tests("{python}", "--numprocesses=2", "--durations=20", *COVERED, *SECOND_TRY),),
         UNIT_TESTS,
         counted=True,
     ),
