@@ -57,11 +57,13 @@ def serving(place: Site, ca: str, component: Component = prometheus.COMPONENT) -
     with log.open("wb") as out:
         process = subprocess.Popen([find(component.member), *component.command(place)], stdout=out, stderr=out)
     try:
-        for _attempt in range(200):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
             with contextlib.suppress(urllib.error.URLError, TimeoutError):
                 ask(place, ca, "/-/ready")
                 break
             assert process.poll() is None, log.read_text()[-2000:]
+            time.sleep(0.05)
         yield
     finally:
         process.terminate()

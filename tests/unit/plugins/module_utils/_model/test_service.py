@@ -53,7 +53,7 @@ DEPLOYED: t.Final[dict[str, t.Any]] = {
         ({"endpoint": "https://s3.example:port"}, "is not the address of a server"),
         ({"mode": "deploy", "endpoint": None}, "does not say where the service runs"),
         ({"kind": "monitoring"}, "store.resources: has no effect for monitoring"),
-        ({"kind": "monitoring", "resources": [], "provider": "grafana"}, "store.provider: 'grafana' is not known"),
+        ({"kind": "monitoring", "resources": [], "provider": "perses"}, "store.provider: 'perses' is not known"),
         (
             {"kind": "monitoring", "resources": [], "secret_ref": {"from": "env", "keys": {"api_key": "X"}}},
             "Known are: token, username, password",
