@@ -59,22 +59,26 @@ def _find_peer(request: RunRequest, home: StateHome, named: str, program: str, o
     if is_address(named):
         return Peer(named.rstrip("/"))
     about, binding = deployed.read_deployed(home, named), bindings.find_binding(home, named)
-    if about is None and binding is None:
-        if request.check:
-            return None
-        fix = f"List it in muster_services before the one that uses it, or name the address of its {program}"
-        raise RefusedError(f"{option}: no service {named} is deployed or bound for {home.folder.name}", fix)
-    kind = str(about["kind"]) if about is not None else str(binding and binding.component)
-    provider = (str(about["provider"]) if about is not None else binding and binding.provider) or MONITORING[0]
-    if kind != "monitoring" or provider != program:
-        raise InputError(option, f"'{named}' is {provider if kind == 'monitoring' else kind}, not {program}")
     if about is not None:
+        kind, provider = str(about["kind"]), str(about["provider"])
+        _refuse_other(named, program, kind, provider, option)
         keys, names = deployed.read_credentials(home, named) or {}, find_component(kind, provider, option).secret_keys
         return Peer(str(about["endpoint"]), certificate_of(keys), keys[names["username"]], keys[names["password"]])
-    assert binding is not None
-    found = credentials.read_monitoring_keys(binding, option, _opener(request))
-    words = (found.get(key, "") for key in ("username", "password", "token"))
-    return Peer(binding.endpoint, binding.ca, *words)
+    if binding is not None:
+        _refuse_other(named, program, binding.component, binding.provider or MONITORING[0], option)
+        found = credentials.read_monitoring_keys(binding, option, _opener(request))
+        words = (found.get(key, "") for key in ("username", "password", "token"))
+        return Peer(binding.endpoint, binding.ca, *words)
+    if request.check:
+        return None
+    fix = f"List it in muster_services before the one that uses it, or name the address of its {program}"
+    raise RefusedError(f"{option}: no service {named} is deployed or bound for {home.folder.name}", fix)
+
+
+def _refuse_other(named: str, program: str, kind: str, provider: str, option: str) -> None:
+    """Refuse a service that is another program."""
+    if kind != "monitoring" or provider != program:
+        raise InputError(option, f"'{named}' is {provider if kind == 'monitoring' else kind}, not {program}")
 
 
 def _read_webhook(request: RunRequest, place: Deploy, option: str) -> tuple[str, str]:
