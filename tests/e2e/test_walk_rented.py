@@ -127,4 +127,5 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
     leases = [lease for lease in walk.rent.ledger.leases.values() if lease.machine]
     billed = sum(PRICE * (lease.changed_at - lease.intent_at) / 3600 for lease in leases)
     assert figures["total"] == pytest.approx(billed, abs=0.01) and len(figures) == 3, used
-    assert 0 < figures["(idle)"] < figures["total"]
+    # A run of seconds may cost less than half a cent, which is printed as none.
+    assert 0 < figures["(idle)"] <= figures["total"]
