@@ -13,7 +13,6 @@ import time
 # Each bench prints its own lines and ends with 1 when one of its gates failed.
 PARTS = {
     "hosts": "tools.bench_hosts",
-    "inventory": "tools.bench_inventory",
     "parser": "tools.bench_fabric_parse",
     "apply": "tools.bench_kube",
     "jobs": "tools.bench_kube_jobs",

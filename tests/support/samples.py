@@ -12,7 +12,6 @@ import typing as t
 import yaml
 
 from ansible_collections.muster.training.plugins.inventory import local
-from ansible_collections.muster.training.plugins.plugin_utils._inventory import constructed
 from ansible_collections.muster.training.plugins.plugin_utils._inventory.connection_vars import choose_endpoint
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.records import MAPPINGS
 
@@ -24,18 +23,15 @@ COMPOSED = ("aws_ec2", "gcp", "droplets", "hcloud")
 Variables = dict[str, t.Any]
 
 
-def composed(name: str, ours: bool = False) -> list[Variables]:
+def composed(name: str) -> list[Variables]:
     """Return the variables of the recorded hosts after the example's ``compose``, as Ansible makes them."""
     source = yaml.safe_load((MIXED / f"{name}.yml").read_text())
-    plugin = Plugin(trusted({"compose": source["compose"], "strict": not ours}))
+    plugin = Plugin(trusted({"compose": source["compose"], "strict": True}))
     for number, variables in enumerate(recorded(name)):
         plugin.inventory.add_host(f"h{number}")
         host = plugin.inventory.hosts[f"h{number}"]
         host.vars.update(variables)
-        if ours:
-            constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {})).apply(host)
-        else:
-            construct_theirs(plugin, host.name)
+        construct_theirs(plugin, host.name)
     return [json.loads(json.dumps(host.vars)) for host in plugin.inventory.hosts.values()]
 
 

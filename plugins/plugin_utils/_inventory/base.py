@@ -8,17 +8,16 @@ A plugin names itself and says where its hosts come from (:meth:`MusterInventory
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import os
 import time
 import typing as t
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from ansible import constants as C
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.inventory.data import InventoryData
+from ansible.inventory.host import Host
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.template import is_trusted_as_template
@@ -30,7 +29,6 @@ from ...module_utils._secrets.sources import SecretSource
 from .._providers.node_record import ProviderHost
 from .add_hosts import HostAdder, filter_hosts
 from .cache import CachedResponse, CacheRule, JsonObject, default_folder, file_name, read_listing
-from .constructed import Constructor, ExpressionReader
 from .source_file import check_booleans, check_file, check_keys
 
 PROBLEMS = "muster_inventory_problems"
@@ -50,34 +48,6 @@ class InventorySource:
     fetch: Callable[[], list[JsonObject]]
     to_host: Callable[[JsonObject], ProviderHost]
     key: tuple[str, ...] = ()
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection while hosts are created, and move them to the oldest generation afterwards.
-
-    Ten thousand hosts are half a million objects, none of them garbage; scanning them repeatedly took a third of the
-    time.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Unfrozen objects join the oldest generation without being scanned.
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()
-        gc.enable()
-
-
-def pop_items(listing: list[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the items of a listing in order and release each, to keep the peak of memory low."""
-    listing.reverse()
-    while listing:
-        yield listing.pop()
 
 
 class MusterInventory(BaseInventoryPlugin, Constructable):
@@ -102,9 +72,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         """Fill the inventory, or fail with one line; an outage is never taken for an empty account."""
         super().parse(inventory, loader, path, cache)
         try:
-            source = self._configure(path)
-            with without_garbage_collection():
-                self._fill(source, cache)
+            self._fill(self._configure(path), cache)
         except MusterError as exc:
             problem = str(exc)
         except AnsibleError as exc:
@@ -151,7 +119,7 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
         }
 
     def _configure(self, path: str) -> InventorySource:
-        """Read and check the options. Core's YAML reader keeps the frames that called it alive: no host is in them."""
+        """Read and check the options."""
         check_file(path)
         options = t.cast(t.Any, self)._read_config_data(path)
         check_keys(options, self.option_definitions)
@@ -163,10 +131,12 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
 
     def _fill(self, source: InventorySource, cache: bool) -> None:
         response = self._read_listing(source, cache)
-        reader = ExpressionReader(self, self._vars or {} if self.option("use_extra_vars") else {})
-        hosts = [source.to_host(item) for item in pop_items(response.listing)]
-        included = filter_hosts(hosts, self.option("states"), self.option("filters") or [], reader.evaluate)
-        self._add(included, response, reader)
+        hosts = [source.to_host(item) for item in response.listing]
+        self._add(filter_hosts(hosts, self.option("states"), self.option("filters") or [], self._evaluate), response)
+
+    def _evaluate(self, expression: object, variables: Mapping[str, object]) -> object:
+        """Return the value of an expression for ``variables``; raise whatever Jinja raises."""
+        return t.cast(t.Any, self)._compose(expression, variables)
 
     def _read_listing(self, source: InventorySource, cache: bool) -> CachedResponse:
         folder = self.option("cache_dir") or default_folder(os.environ)
@@ -179,20 +149,26 @@ class MusterInventory(BaseInventoryPlugin, Constructable):
             )
         return response
 
-    def _add(self, hosts: list[ProviderHost], response: CachedResponse, reader: ExpressionReader) -> None:
+    def _add(self, hosts: list[ProviderHost], response: CachedResponse) -> None:
         adder = HostAdder(
             self.inventory,
             ways=tuple(self.option("connect_with") or self.WAYS),
             hostname=t.cast(t.Any, self).get_option("hostname"),
-            evaluate=reader.evaluate,
+            evaluate=self._evaluate,
             keys_folder=self.option("known_hosts_dir") or "",
             group=self.option("group") or "",
             common={"muster_inventory_age_s": int(response.age_s)} if response.age_s else {},
         )
-        constructor = Constructor(self, reader)
         for host in adder.add(hosts):
-            constructor.apply(host)
-        constructor.finish()
+            self._construct(host)
         if adder.shared:
             names = ", ".join(adder.shared[:5])
             self.display.warning(f"{self.NAME}: several machines have the same name; all but one got a suffix: {names}")
+
+    def _construct(self, host: Host) -> None:
+        """Give ``host`` its composed variables and put it into its groups."""
+        # Constructable's helpers and options have no types.
+        plugin, strict = t.cast(t.Any, self), bool(self.option("strict"))
+        plugin._set_composite_vars(self.option("compose"), host.get_vars(), host.name, strict)
+        plugin._add_host_to_composed_groups(self.option("groups"), {}, host.name, strict)
+        plugin._add_host_to_keyed_groups(self.option("keyed_groups"), {}, host.name, strict)

@@ -34,7 +34,6 @@ def test_composed_records_keep_the_contract(name: str) -> None:
             "owner",
         }
         assert variables.get("ansible_host") == record["ssh"]["host"]
-    assert composed(name, ours=True) == composed(name)
 
 
 def nodes(name: str) -> list[Node]:

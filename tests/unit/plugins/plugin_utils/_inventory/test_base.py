@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import pathlib
 import types
 import typing as t
@@ -105,6 +104,42 @@ def test_listed_machines_become_hosts_in_order_and_in_groups(tmp_path: pathlib.P
     assert [host.name for host in inventory.groups["id_i_2"].hosts] == ["b"]
     assert inventory.hosts["a"].vars["x"] == 2 and inventory.hosts["a"].vars["ansible_host"] == "203.0.113.4"
     assert plugin.warnings == [] and "muster_inventory_age_s" not in inventory.hosts["a"].vars
+
+
+def test_groups_are_conditions_and_may_use_composed_variables(tmp_path: pathlib.Path) -> None:
+    plugin = Plugin(
+        TWO,
+        compose={"first": "muster_node.id == 'i-1'"},
+        groups={"leaders": "first", "everyone": True},
+        keyed_groups=[{"key": "gone", "prefix": "none"}],
+    )
+    groups = parse(tmp_path, plugin).groups
+    assert [host.name for host in groups["leaders"].hosts] == ["a"]
+    assert [host.name for host in groups["everyone"].hosts] == ["a", "b"] and "none" not in " ".join(groups)
+
+
+@pytest.mark.parametrize(
+    "options", [{"compose": {"x": "gone"}}, {"groups": {"g": "gone"}}, {"keyed_groups": [{"key": "gone"}]}]
+)
+def test_an_expression_that_cannot_be_evaluated_is_skipped_unless_strict(
+    tmp_path: pathlib.Path, options: dict[str, t.Any]
+) -> None:
+    inventory = parse(tmp_path, Plugin(TWO, **options))
+    assert "x" not in inventory.hosts["a"].vars and set(inventory.groups) == {"all", "ungrouped"}
+    assert "Could not" in failure(tmp_path, Plugin(TWO, strict=True, **options))
+
+
+def test_extra_variables_are_known_where_they_are_wanted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ansible.plugins.inventory.load_extra_vars", lambda _loader: {"keep": "i-2"})
+    for wanted, expected in ((True, ["b"]), (False, ["a"])):
+        plugin = Plugin(
+            TWO,
+            use_extra_vars=wanted,
+            filters=[{"include": "muster_node.id == (keep | default('i-1'))"}, {"exclude": True}],
+        )
+        assert list(parse(tmp_path, plugin).hosts) == expected
 
 
 def test_filters_are_expressions_of_the_source_file(tmp_path: pathlib.Path) -> None:
@@ -219,23 +254,3 @@ def test_a_credential_comes_from_its_option_or_its_file(tmp_path: pathlib.Path) 
     assert Plugin(TWO, api_token_file=str(place)).secret(source).reveal() == "from-the-file-42"
     with pytest.raises(InputError, match="api_token"):
         Plugin(TWO).secret(source)
-
-
-def test_a_listing_is_released_while_it_is_read_in_order() -> None:
-    listing: list[dict[str, object]] = [{"id": 1}, {"id": 2}, {"id": 3}]
-    items = base.pop_items(listing)
-    assert next(items) == {"id": 1} and len(listing) == 2
-    assert list(items) == [{"id": 2}, {"id": 3}] and listing == []
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_collection_is_as_before_even_after_an_error(enabled: bool) -> None:
-    before = gc.isenabled()
-    (gc.enable if enabled else gc.disable)()
-    try:
-        with pytest.raises(ValueError), base.without_garbage_collection():
-            assert not gc.isenabled()
-            raise ValueError
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if before else gc.disable)()
