@@ -27,7 +27,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from tools.bench_world import (
     INTERVAL,
-    RESTARTS,
     ROOT,
     THREADS,
     Line,
@@ -222,16 +221,8 @@ def kills_by_hand(world: World, count: int) -> list[float | None]:
 
 
 def rank_restarts(world: World, count: int) -> t.Iterator[Line]:
-    """Kill ranks of a job with warm starts, of one without, and of torchrun typed by hand."""
+    """Kill ranks of a job, and of torchrun typed by hand."""
     what = "rank killed → first resumed step"
-    warm, warm_text = _summary(kills(world, "worker", count, "warm", restart={**RESTARTS, "warm": True}), count)
-    is_fast = len(warm) == count and statistics.median(warm) <= 1.5 and max(warm) <= 2.5
-    yield Line(f"{what}, restart.warm", warm_text, f"{count} of {count}, p50 ≤ 1.5 s, max ≤ 2.5 s", is_fast)
-    if len(world.nodes) > 1:
-        one_host = {"nodes": 1, "processes_per_node": 2, "restart": {**RESTARTS, "warm": True}}
-        _seconds, one_text = _summary(kills(world, "worker", count, "one-host", **one_host), count)
-        # Between hosts torch's agents ask for each other once a second; on one host an agent waits for no other.
-        yield Line("  the same with both ranks on one host", one_text, "–", None)
     cold, cold_text = _summary(kills(world, "worker", count), count)
     hand, hand_text = _summary(kills_by_hand(world, count), count)
     is_level = len(cold) == len(hand) == count and statistics.median(cold) <= statistics.median(hand) + 0.8

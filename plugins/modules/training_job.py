@@ -515,14 +515,6 @@ options:
             type: list
             elements: int
             default: []
-          warm:
-            description:
-              - Whether ranks are forked from a process that has already imported torch, which saves the import at every
-                start. Needs a script or module, and torchrun or a launcher that runs under it.
-              - C(OMP_NUM_THREADS), C(TORCH_*) and other variables that are read during the import must then come from
-                O(job.env).
-            type: bool
-            default: false
       elastic:
         description:
           - A world that may change its size, on Kubernetes with torchrun and the engine C(jobset) or C(indexed_job).

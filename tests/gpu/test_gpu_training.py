@@ -76,17 +76,6 @@ def test_the_loss_after_a_kill_is_that_of_an_undisturbed_run(world: World, torch
     assert max(difference.values()) < 1e-3
 
 
-def test_a_warm_start_makes_a_cuda_context_of_its_own(world: World, torch_python: str) -> None:
-    """CUDA may not be initialised before a fork: the fork server imports torch, and the rank begins on the GPU."""
-    restart = {"max_crashes": 3, "warm": True}
-    drill = {"target": "worker", "at_step": 130}
-    result = world.play("drill", job(restart=restart), 180, muster_training_python=torch_python, muster_drill=drill)
-    print(result.output)
-    assert result.code == 0 and re.search(r"resumed in [0-9.]+ s with all 1 ranks", result.output), result.output
-    logs = [place.read_text() for place in world.node_folder("node-1").rglob("std*.log")]
-    assert not any("Cannot re-initialize CUDA in forked subprocess" in text for text in logs)
-
-
 @pytest.mark.parametrize(
     "preset", [preset for preset in PRESETS if preset.name in ON_ONE_GPU], ids=lambda item: item.name
 )

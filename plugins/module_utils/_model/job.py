@@ -185,17 +185,15 @@ class Elastic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restart:
-    """Separate budgets for a program that crashes and for nodes that go away.
+    """Separate budgets for a program that crashes and for nodes that go away."""
 
-    ``warm``: under torchrun, ranks are forked by a process of the node that has imported torch already.
-    """
+    REMOVED: t.ClassVar[t.Mapping[str, str]] = {"warm": "Leave it out: each rank imports torch by itself"}
 
     max_crashes: int = f.field(f.integer(0, 1000), 3)
     max_lost_nodes: int = f.field(f.integer(0, 1000), 3)
     on_lost_node: str = f.field(f.choice("wait", "fail", "replace", "shrink"), "wait")
     wait_s: int = f.field(f.integer(1, 86400), 600)
     fatal_exit_codes: tuple[int, ...] = f.field(f.list_of(f.integer(1, 255)), ())
-    warm: bool = f.field(f.boolean, False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -341,6 +339,14 @@ def parse_job(
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
     """Return the job as a mapping with the keys that users write, for the run record."""
     return t.cast("dict[str, t.Any]", f.plain_value(job))
+
+
+def drop_removed(recorded: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return a recorded job without the options that earlier versions had."""
+    restart = recorded.get("restart")
+    if not isinstance(restart, t.Mapping):
+        return dict(recorded)
+    return {**recorded, "restart": {key: value for key, value in restart.items() if key not in Restart.REMOVED}}
 
 
 def _check_job(job: Job) -> None:

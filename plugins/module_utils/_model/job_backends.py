@@ -110,7 +110,6 @@ def check_backend(job: Job) -> None:
         for option, is_used in _KUBERNETES_ONLY:
             if is_used(job):
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
-    _check_warm(job)
     _check_secrets(job)
     _check_mounts(job)
     for option, is_used, feature in _NOT_YET_ANYWHERE:
@@ -118,15 +117,6 @@ def check_backend(job: Job) -> None:
             raise InputError(option, f"is not available yet on {where}: it comes with {feature}")
     if job.on_kubernetes:
         _check_kubernetes(job)
-
-
-def _check_warm(job: Job) -> None:
-    if job.restart.warm and (job.launcher not in TORCHRUN_FAMILY or job.command):
-        raise InputError(
-            "job.restart.warm",
-            "requires a script or module under torchrun",
-            f"Set launcher to one of {', '.join(TORCHRUN_FAMILY)} with script or module, or leave warm out",
-        )
 
 
 def backend_warnings(job: Job) -> tuple[str, ...]:

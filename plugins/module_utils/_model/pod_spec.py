@@ -58,8 +58,6 @@ PROGRAM_FILES = (
     "rank_transport.py",
     "s3_client.py",
     "shared_folder.py",
-    "torch_forkserver.py",
-    "torch_warm.py",
     "usage.py",
     "versions.py",
 )
@@ -71,16 +69,15 @@ EXIT_REFUSED = 78
 class PodSpec:
     """One role of a gang.
 
-    Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv``, ``warm``
-    and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``warm`` is the command of the fork server that ranks ask,
-    if they do. ``network`` are classes of nodes ({nodes, variables}): a pod takes what the network of its node asks
-    for. ``user_env`` overrides all other variables. ``policy`` tells
-    which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
-    the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
-    seconds), which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all
-    pods must see what the first one wrote into the checkpoint folder; None where each may have its own.
-    ``checkpoints`` is ``{format, keep, required, shared}``. ``store`` is the file with the signed addresses of buckets,
-    ``mounts`` are shared file systems ({path, marker}) that are there before the program starts.
+    Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv`` and
+    ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``network`` are classes of nodes ({nodes, variables}): a pod
+    takes what the network of its node asks for. ``user_env`` overrides all other variables. ``policy`` tells which
+    processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is the
+    rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix seconds),
+    which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all pods must
+    see what the first one wrote into the checkpoint folder; None where each may have its own. ``checkpoints`` is
+    ``{format, keep, required, shared}``. ``store`` is the file with the signed addresses of buckets, ``mounts`` are
+    shared file systems ({path, marker}) that are there before the program starts.
     """
 
     run_id: str
@@ -114,7 +111,6 @@ class PodSpec:
     checkpoints: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     store: str | None = None
     mounts: tuple[t.Mapping[str, t.Any], ...] = ()
-    warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None
 

@@ -317,12 +317,18 @@ def fields_by_key(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
 
 
 def section(cls: type[T]) -> Parser[T]:
-    """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`."""
+    """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`.
+
+    ``REMOVED`` of ``cls``, if it has one, are the keys of earlier versions, each with what to do.
+    """
+    removed: t.Mapping[str, str] = getattr(cls, "REMOVED", {})
 
     def parse(value: t.Any, path: str) -> T:
         options = dictionary(value, path)
         fields = fields_by_key(cls)
         for key in options:
+            if key in removed:
+                raise InputError(f"{path}.{key}", "was removed", removed[key])
             if key not in fields:
                 near = find_nearest(key, fields)
                 hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(fields)}"

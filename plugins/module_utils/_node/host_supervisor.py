@@ -171,13 +171,6 @@ class Supervisor:
         self.events_at = self.events.stat().st_size if self.events.exists() else 0
         limit = self.spec["memory"] if self.spec.get("manager", "detached") == "detached" else None
         with open(self.folder / "log", "ab") as log, _data_limit(limit):
-            if self.spec.get("warm"):
-                from . import torch_warm
-
-                socket_folder = self.folder / "warm"
-                environment.update(
-                    torch_warm.start_fork_server(self.spec["warm"], environment, self.spec["cwd"], socket_folder, log)
-                )
             try:
                 self.child = subprocess.Popen(
                     argv,

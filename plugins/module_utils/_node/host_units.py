@@ -68,8 +68,6 @@ class UnitSpec(t.TypedDict, total=False):
     # Bytes.
     memory: int | None
     checkpoints: dict[str, t.Any]
-    # The command of the fork server (torch_warm.py), empty without warm restarts.
-    warm: list[str]
     # Regular expressions of printed metrics by key, by the preset that they are of (metric_lines.py).
     forms: dict[str, dict[str, str]]
     # Counts the starts of one run: what a former one left does not count.

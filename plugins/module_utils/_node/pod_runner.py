@@ -29,7 +29,6 @@ from . import (
     pod_store,
     processes,
     rank_transport,
-    torch_warm,
     usage,
     versions,
 )
@@ -226,9 +225,6 @@ class PodRunner:
         if env.get("MUSTER_METRICS_FILE"):
             # The drivers of a Ray job share one file: each reads the lines after its own start.
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]), new=bool(self.spec.get("ray")))
-        if self.spec.get("warm"):
-            fork_server = [replace_placeholders(str(item), places) for item in self.spec["warm"]]
-            env.update(torch_warm.start_fork_server(fork_server, env, workdir, self.run_dir / "warm", None))
         try:
             self.child = subprocess.Popen(
                 argv,

@@ -7,10 +7,6 @@ Started by the launcher once per rank, as ``python3 -I -S rank.py EVENTS_FILE CO
 attendance (ranks seen = ranks asked) and the diagnosis of a crash rest on. The command keeps this process's
 process group, because launchers signal the group; this process itself outlives their SIGTERM to record the end.
 
-With ``restart.warm`` the node has a fork server (``torch_forkserver.py``), named by MUSTER_WARM: it forks the program
-with this process's environment, folder, umask and outputs, and reports its end. Signals are forwarded to it, and it is
-killed when this process is. A server that is missing, has ended or refuses costs nothing: the command is executed.
-
 Where the nodes of a gang share no folder for checkpoints, what one of them saved is copied to the others first
 (``checkpoint_peers.py``).
 """
@@ -22,18 +18,11 @@ import contextlib
 import json
 import os
 import signal
-import struct
 import sys
 import time
 import typing as t
 
-if t.TYPE_CHECKING:
-    import socket
-
-# How long the fork server may still be importing torch; after that the program imports it by itself.
-_FORK_SERVER_S = 60.0
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NUMBER = struct.Struct("!i")
+_OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _first_number(*names: str) -> int | None:
@@ -126,100 +115,11 @@ def _load_secrets(path: str) -> None:
             os.environ.update(json.load(handle))
 
 
-class Program:
-    """The user's program as a child of this process, in its process group, which launchers signal."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            _execute(command)
-
-    def forward(self, number: int) -> None:
-        """Do nothing: the program is in the group that was signalled."""
-
-    def wait(self) -> int:
-        """Return the wait status of the program."""
-        return os.waitpid(self.pid, 0)[1]
-
-
-class ForkedProgram:
-    """The user's program as a child of the node's fork server, in a session of its own."""
-
-    def __init__(self, link: socket.socket, pid: int) -> None:
-        self.pid, self._link = pid, link
-
-    def forward(self, number: int) -> None:
-        """Have the server send a signal to the program's process group."""
-        with contextlib.suppress(OSError):
-            self._link.send(bytes([number]))
-
-    def wait(self) -> int:
-        """Return the wait status of the program: killed, when the server has died and its programs with it."""
-        status = _receive(self._link)
-        return signal.SIGKILL if status is None else status
-
-
-def ask_fork_server(path: str, command: list[str]) -> ForkedProgram | None:
-    """Return the program that the node's fork server has forked, or None when ``command`` has to be executed."""
-    # Only here: a rank without a fork server need not wait for these.
-    import array
-    import socket
-
-    umask = os.umask(0o077)
-    os.umask(umask)
-    request = {
-        "command": command,
-        "env": dict(os.environ),
-        "cwd": os.getcwd(),
-        "umask": umask,
-        "cpus": sorted(os.sched_getaffinity(0)),
-    }
-    text = json.dumps(request).encode()
-    link = socket.socket(socket.AF_UNIX)
-    link.settimeout(_FORK_SERVER_S)
-    try:
-        _connect(link, path)
-        outputs = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (0, 1, 2)))
-        link.sendmsg([_NUMBER.pack(len(text))], [outputs])
-        link.sendall(text)
-        pid = _receive(link)
-        link.settimeout(None)
-    except OSError:
-        pid = None
-    if pid:
-        return ForkedProgram(link, pid)
-    link.close()
-    return None
-
-
-def _connect(link: socket.socket, path: str) -> None:
-    """Connect to a socket by way of its folder: an address has room for 107 bytes only."""
-    folder = os.open(os.path.dirname(path), os.O_PATH)
-    try:
-        link.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-    finally:
-        os.close(folder)
-
-
-def _receive(link: socket.socket) -> int | None:
-    """Return the number that the fork server sends, or None when it has ended."""
-    data = b""
-    while len(data) < _NUMBER.size:
-        try:
-            piece = link.recv(_NUMBER.size - len(data))
-        except ConnectionError:
-            return None
-        if not piece:
-            return None
-        data += piece
-    return int(_NUMBER.unpack(data)[0])
-
-
 def _execute(command: list[str]) -> t.NoReturn:
     # Python ignores these two, and a program inherits that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OUTLIVED)
     try:
         os.execvp(command[0], command)
     except OSError as exc:
@@ -237,16 +137,20 @@ def _bring_checkpoints(run: str, gang: str, first: bool) -> str:
     return problem
 
 
-def start_program(command: list[str]) -> Program | ForkedProgram:
-    """Start the user's command and forward to it the signals that this process gets."""
-    fork_server = os.environ.pop("MUSTER_WARM", "")
+def start_program(command: list[str]) -> int:
+    """Start the user's command as a child in this process's group; return its process id.
+
+    The signals of the group reach it by themselves, and do not end this process.
+    """
     # A signal that comes while the program starts reaches it afterwards.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
-    program = (ask_fork_server(fork_server, command) if fork_server else None) or Program(command)
-    for number in _FORWARDED:
-        signal.signal(number, lambda received, _unused: program.forward(received))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
-    return program
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OUTLIVED)
+    pid = os.fork()
+    if pid == 0:
+        _execute(command)
+    for number in _OUTLIVED:
+        signal.signal(number, lambda _received, _frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OUTLIVED)
+    return pid
 
 
 def main(argv: list[str]) -> int:
@@ -275,9 +179,9 @@ def main(argv: list[str]) -> int:
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.
     began = time.time()
-    program = start_program([*command, *_list_resume_args()])
-    _append_event(events, {"at": began, "kind": "worker_started", **common, "world_size": size, "pid": program.pid})
-    code, number = os.waitstatus_to_exitcode(program.wait()), 0
+    pid = start_program([*command, *_list_resume_args()])
+    _append_event(events, {"at": began, "kind": "worker_started", **common, "world_size": size, "pid": pid})
+    code, number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0
     if code < 0:
         code, number = 128 - code, -code
     _append_event(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})

@@ -192,7 +192,6 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "grace_s": job.checkpoints.grace_s,
         "memory": None,
         "checkpoints": {},
-        "warm": [],
         "forms": job.metrics.forms if unit == "agent" else {},
         **values,
     }
@@ -206,5 +205,4 @@ def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> No
 
 
 def _with_program(spec: NodeObject, program: str) -> NodeObject:
-    filled = {key: [str(item).replace("{program}", program) for item in spec[key]] for key in ("argv", "warm")}
-    return {**spec, **filled}
+    return {**spec, "argv": [str(item).replace("{program}", program) for item in spec["argv"]]}

@@ -15,7 +15,6 @@ import typing as t
 # How the node's supervisor treats the end of the process; the words are those of ``_node/host_restart_policy.py``.
 Policy = t.Literal["torchrun", "whole", "never"]
 STORE_PROGRAM = "{program}/muster_node/torch_store.py"
-FORK_SERVER_PROGRAM = "{program}/muster_node/torch_forkserver.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,16 +59,12 @@ class RunContext:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeLaunch:
-    """The command of one node. ``{program}`` in ``argv`` stands for the installed agent's folder on the node.
-
-    ``warm`` is the command of the fork server that runs beside it, if there is one.
-    """
+    """The command of one node. ``{program}`` in ``argv`` stands for the installed agent's folder on the node."""
 
     argv: tuple[str, ...]
     env: t.Mapping[str, str]
     files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     wait_for_peer: bool = True
-    warm: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec
-from .base import FORK_SERVER_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
+from .base import STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
 
 _TORCHRUN = ("-m", "torch.distributed.run")
 # What follows "--" is the program's: otherwise torchrun takes --logs there for an abbreviation of options of its own.
@@ -59,20 +59,7 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
     }
     if job.restart.fatal_exit_codes:
         env["MUSTER_FATAL_EXIT_CODES"] = ",".join(str(code) for code in job.restart.fatal_exit_codes)
-    warm = fork_server(job, slot)
-    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env={**_warm_variables(job), **env}, warm=warm)
-
-
-def fork_server(job: Job, slot: NodeSlot) -> tuple[str, ...]:
-    """Return the command of the process that forks the node's ranks; empty when they are started one by one."""
-    if not job.restart.warm:
-        return ()
-    return (slot.python, "-u", FORK_SERVER_PROGRAM, *environment.program(job, slot))
-
-
-def _warm_variables(job: Job) -> dict[str, str]:
-    """Return what torchrun would set for several ranks of a node: the fork server needs it before it imports torch."""
-    return {"OMP_NUM_THREADS": "1"} if job.restart.warm and job.nproc > 1 else {}
+    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env=env)
 
 
 def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
@@ -129,11 +116,9 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
     pod = pod_spec.any_pod(job)
-    rank, warm = environment.rank_command(job, pod), fork_server(job, pod)
-    argv = (pod.python, *_TORCHRUN, *_PROGRAM, *_keep_dollars(rank))
+    argv = (pod.python, *_TORCHRUN, *_PROGRAM, *_keep_dollars(environment.rank_command(job, pod)))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
-        **_warm_variables(job),
         **_LOG_PREFIX,
         "PET_NPROC_PER_NODE": str(job.nproc),
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
@@ -155,7 +140,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun", warm=warm)}
+    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun")}
 
 
 def _elastic_variables(job: Job, run: RunContext) -> dict[str, str]:

@@ -35,6 +35,7 @@ from ..shared import cluster_identity, kube_connection
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, names_cluster, read_record
 from ..training_job.kubernetes.lease_guard import find_lease
+from ..training_job.load import drop_template
 
 # In the cluster's folder: since when nodes do not answer, by the earlier calls of heal.
 SILENT = "silent.json"
@@ -236,7 +237,7 @@ def _find_unfit(
     if run is None:
         return {}
     try:
-        parsed = parse_job(job)
+        parsed = parse_job(drop_template(job))
     except InputError:
         # The record of another version: all ready nodes count.
         return {}

@@ -10,7 +10,7 @@ import os
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.job import Job, to_yaml_names
+from ....module_utils._model.job import Job, drop_removed, to_yaml_names
 from ....module_utils._model.run_record import RunRecord
 from .load import load_recorded_job
 
@@ -39,7 +39,7 @@ def _fill_defaults(before: RunRecord) -> dict[str, object]:
     except InputError:
         # Of a version with other rules.
         return dict(before.job)
-    return _fill(before.job, full)
+    return _fill(drop_removed(before.job), full)
 
 
 def _fill(known: t.Mapping[str, object], full: t.Mapping[str, object]) -> dict[str, object]:

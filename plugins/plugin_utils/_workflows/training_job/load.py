@@ -13,7 +13,7 @@ import yaml
 
 from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.job import Job, parse_job
+from ....module_utils._model.job import Job, drop_removed, parse_job
 from ....module_utils._model.job_backends import choose_backend
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
@@ -67,8 +67,8 @@ def load_recorded_job(record: RunRecord) -> Job:
 
 
 def drop_template(job: t.Mapping[str, object]) -> Dict:
-    """Drop nulls and the resolved template: the recorded job is complete as it stands."""
-    return {key: value for key, value in job.items() if value is not None and key != "template"}
+    """Drop nulls, options of earlier versions and the resolved template: the recorded job is complete as it stands."""
+    return {key: value for key, value in drop_removed(job).items() if value is not None and key != "template"}
 
 
 def _read_presets(options: Dict, base: pathlib.Path) -> Dict:

@@ -199,7 +199,6 @@ def _build_agent_spec(
             "folder": context.checkpoints_in(slot.run_dir),
             "first": index == 0,
         },
-        warm=list(item.warm),
         generation=context.attempt,
     )
 

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from .....module_utils._model.errors import MusterError
-from .....module_utils._model.job import Job, parse_job
+from .....module_utils._model.job import Job
 from .....module_utils._model.ledger import Lease
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
@@ -34,6 +34,7 @@ from ...node_pool.run_leases import (
 )
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
+from ..load import load_recorded_job
 
 if t.TYPE_CHECKING:
     from ...._provision.api import Scheduler
@@ -243,5 +244,5 @@ def delete_after_end(
     run_leases = find_run_leases(home, record.run_id)
     if run_leases is None or not run_leases.due(outcome, time.time()):
         return result
-    guard = ClusterLeaseGuard(request, home, parse_job(record.job), run_leases.run_id, connect())
+    guard = ClusterLeaseGuard(request, home, load_recorded_job(record), run_leases.run_id, connect())
     return guard.delete_due(result, outcome)

@@ -330,17 +330,10 @@ def test_what_a_run_may_cost_and_when_its_nodes_go_back_are_the_jobs_own() -> No
     assert (job.release, job.max_cost_usd) == ("success", 2.5)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"launcher": "mpi"}, {"launcher": "command", "command": ["x"]}, {"command": ["numactl", "x"]}]
-)
-def test_warm_starts_need_a_program_that_torchrun_starts(changes: dict[str, t.Any]) -> None:
-    own = {} if "command" in changes else {"script": "train.py", "code": {"from": "path", "ref": "."}}
-    with pytest.raises(InputError, match=r"job\.restart\.warm.*requires a script or module under torchrun"):
-        jobs.parse_job({"name": "x", "restart": {"warm": True}, **own, **changes})
-
-
-def test_warm_starts_are_off_unless_asked_for() -> None:
-    value = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}
-    assert jobs.parse_job(value).restart.warm is False
-    for launcher in ("torchrun", "accelerate", "deepspeed"):
-        assert jobs.parse_job({**value, "launcher": launcher, "restart": {"warm": True}}).restart.warm is True
+@pytest.mark.parametrize("value", [True, False])
+def test_a_removed_option_is_refused_as_one_and_a_record_that_has_it_is_read(value: bool) -> None:
+    written = {**SCRIPT, "restart": {"warm": value, "wait_s": 9}}
+    with pytest.raises(InputError, match=r"^job\.restart\.warm: was removed\. Leave it out"):
+        parse_job(written)
+    assert parse_job(jobs.drop_removed(written)).restart.wait_s == 9
+    assert jobs.drop_removed({"restart": None}) == {"restart": None}

@@ -57,16 +57,9 @@ def test_torchrun_meets_at_the_first_pod_with_whole_numbers(launcher: str) -> No
     }
     assert {key: spec.env.get(key) for key in wanted} == wanted
     assert not RANKS & set(spec.env) and "PET_RDZV_BACKEND" not in spec.env
-    assert spec.argv[:4] == ("python3", "-m", "torch.distributed.run", "--no-python") and spec.warm == ()
+    assert spec.argv[:4] == ("python3", "-m", "torch.distributed.run", "--no-python")
     assert spec.argv[-3:] == ("python3", "-u", "/muster/run/code/train.py")
     assert (spec.policy, spec.gpus, spec.grace_s, spec.wait_s) == ("torchrun", 8, 45, 120)
-
-
-def test_warm_starts_are_asked_for_in_pods_too() -> None:
-    spec = told(restart={"warm": True})
-    program = ("python3", "-u", "/muster/run/code/train.py")
-    assert spec.warm == ("python3", "-u", "{program}/muster_node/torch_forkserver.py", *program)
-    assert spec.argv[-3:] == program and spec.env["OMP_NUM_THREADS"] == "1"
 
 
 def test_an_engine_that_starts_nothing_again_leaves_it_to_torchrun() -> None:

@@ -19,13 +19,10 @@ from ansible_collections.muster.training.plugins.module_utils._model import erro
 from ansible_collections.muster.training.plugins.module_utils._node import (
     pod_environment,
     pod_preflight,
-    processes,
-    torch_warm,
 )
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry, torchrun
-from ansible_collections.muster.training.plugins.plugin_utils._launch.base import FORK_SERVER_PROGRAM, STORE_PROGRAM
-from ansible_collections.muster.training.tests.support.node_lab import eventually
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import STORE_PROGRAM
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
 
@@ -96,30 +93,6 @@ def test_a_single_node_needs_no_store_of_its_own() -> None:
     assert not any(item.startswith("--rdzv") for item in plan.nodes[0].argv)
 
 
-def test_warm_starts_are_asked_for() -> None:
-    plan = registry.launch(job(), slots(), RUN)
-    assert {node.warm for node in plan.nodes} == {()}
-    plan = registry.launch(job(restart={"warm": True}, args=["--steps", "3"]), slots(), RUN)
-    command = ("/py1", "-u", "/state/b/runs/x-1/code/train.py", "--steps", "3")
-    assert plan.nodes[1].warm == ("/py1", "-u", FORK_SERVER_PROGRAM, *command)
-    assert plan.nodes[1].argv[-len(command) :] == command
-
-
-@pytest.mark.parametrize(
-    ("changes", "threads"),
-    [
-        ({"restart": {"warm": True}}, None),
-        ({"restart": {"warm": True}, "processes_per_node": 2}, "1"),
-        ({"restart": {"warm": True}, "processes_per_node": 2, "env": {"OMP_NUM_THREADS": "4"}}, "4"),
-        ({"processes_per_node": 2}, None),
-    ],
-)
-def test_the_fork_server_has_the_threads_that_torchrun_gives_its_ranks(
-    changes: dict[str, object], threads: str | None
-) -> None:
-    assert registry.launch(job(**changes), slots(), RUN).nodes[0].env.get("OMP_NUM_THREADS") == threads
-
-
 DUMP = """
 import sys
 modules = list(sys.modules)
@@ -149,7 +122,7 @@ _NEW_EACH_TIME = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE
 class Starts:
     """Starts a program on one node in several ways, all with the same environment."""
 
-    def __init__(self, folder: pathlib.Path, nproc: int, warm: bool = False) -> None:
+    def __init__(self, folder: pathlib.Path, nproc: int) -> None:
         self.folder, self.nproc = folder, nproc
         (folder / "agent").mkdir()
         (folder / "agent" / "muster_node").symlink_to(pathlib.Path(rank_module.__file__).parent)
@@ -159,7 +132,7 @@ class Starts:
             "MUSTER_TORCH_PYTHON names no interpreter"
         )
         place = {"python": self.python, "run_dir": str(folder), "address": "127.0.0.1", "interface": None}
-        values = {"nodes": 1, "processes_per_node": nproc, "args": [str(folder / "out")], "restart": {"warm": warm}}
+        values = {"nodes": 1, "processes_per_node": nproc, "args": [str(folder / "out")]}
         self.node = registry.launch(job(script="dump.py", **values), slots(1, **place), RUN).nodes[0]
         own = ("PYTHON", "OMP_", "MUSTER_", "TORCH", "PET_")
         self.env = {key: value for key, value in os.environ.items() if not key.startswith(own)} | dict(self.node.env)
@@ -171,16 +144,6 @@ class Starts:
 
     def by_us(self, **env: str) -> list[dict[str, t.Any]]:
         return self._dumps(self._fill(self.node.argv), **env)
-
-    def with_fork_server(self) -> list[dict[str, t.Any]]:
-        argv, private = self._fill(self.node.warm), self.folder / "private"
-        env = {**self.env, processes.MARKER: str(self.folder)}
-        variables = torch_warm.start_fork_server(argv, env, str(self.folder / "code"), private, None)
-        eventually(lambda: (private / "socket").exists(), "the fork server")
-        try:
-            return self.by_us(**variables)
-        finally:
-            processes.kill_marked(str(self.folder))
 
     def _fill(self, argv: t.Iterable[str]) -> list[str]:
         return [item.replace("{program}", str(self.folder / "agent")) for item in argv]
@@ -239,15 +202,6 @@ def test_a_program_sees_what_it_sees_under_torchrun_typed_by_hand(tmp_path: path
     for hand, ours in zip(starts.by_hand(), starts.by_us(), strict=True):
         assert _differences(hand, ours) == {}
         assert hand["threads"] == 1 and "torch" not in hand["modules"]
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("nproc", [1, 3])
-def test_a_warm_program_sees_the_same_but_for_what_is_imported(tmp_path: pathlib.Path, nproc: int) -> None:
-    starts = Starts(tmp_path, nproc, warm=True)
-    for hand, ours in zip(starts.by_hand(), starts.with_fork_server(), strict=True):
-        assert list(_differences(hand, ours)) == ["modules"]
-        assert {"torch", "torch._dynamo"} <= set(ours["modules"]) and set(hand["modules"]) <= set(ours["modules"])
 
 
 @pytest.mark.parametrize(

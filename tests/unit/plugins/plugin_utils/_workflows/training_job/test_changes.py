@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
@@ -33,11 +35,18 @@ def test_an_option_that_is_newer_than_the_record_differs_only_from_its_default()
     """A run of the version before is followed by this one: what that did not know has the default's meaning."""
     tracked = {"tracking": {"binding": "m", "log": True}}
     old = recorded(**tracked)
-    for section, name in (("checkpoints", "copy_every_s"), ("tracking", "alias"), ("restart", "warm")):
+    for section, name in (("checkpoints", "copy_every_s"), ("tracking", "alias")):
         del t.cast("dict[str, t.Any]", old.job[section])[name]
     assert describe_changes(old, made(**tracked), "c1") == []
     found = describe_changes(old, made(**tracked, checkpoints={"copy_every_s": 5}), "c1")
     assert found == ["checkpoints.copy_every_s (30 recorded, 5 requested)"]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_an_option_that_was_removed_is_no_change(warm: bool) -> None:
+    old = recorded()
+    t.cast("dict[str, t.Any]", old.job["restart"])["warm"] = warm
+    assert describe_changes(old, made(), "c1") == []
 
 
 def test_each_option_is_named_with_both_values_and_variables_without() -> None:
