@@ -23,7 +23,8 @@ class Program:
     :ivar checkpoints: pattern of all of them. :ivar layout: as which they are known. :ivar last: the last step that is
         read of it, None where its lines have none. :ivar saved: the step of its last checkpoint, where it is another.
     :ivar every: of so many steps it prints one. :ivar load: how a fetched checkpoint is loaded (``load_checkpoint.py``).
-    :ivar after_s: how long after the first checkpoint a rank is killed.
+    :ivar after_s: how long after the first checkpoint a rank is killed. :ivar losses: where its library writes its
+        losses down itself (``read_losses.py``), ``unknown`` where its lines have none, empty where it does not.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Program:
     every: int = 1
     after_s: float = 3.0
     keep: int = 2
+    losses: str = ""
 
 
 OWN = pathlib.Path(__file__).with_name("own")
@@ -102,6 +104,7 @@ PROGRAMS = (
         layout="accelerate",
         last=80,
         load="unet",
+        losses="tensorboard",
     ),
     Program(
         name="lightning_imagenet",
@@ -128,6 +131,7 @@ PROGRAMS = (
         last=48,
         every=8,
         load="archive",
+        losses="unknown",
     ),
     Program(
         name="trl_sft",
@@ -139,6 +143,7 @@ PROGRAMS = (
         layout="transformers",
         last=240,
         load="causal_lm",
+        losses="trainer_state",
     ),
     Program(
         name="trl_sft_deepspeed",
@@ -158,6 +163,7 @@ PROGRAMS = (
         layout="transformers",
         last=240,
         load="causal_lm",
+        losses="trainer_state",
     ),
     Program(
         name="trl_dpo",
@@ -169,6 +175,7 @@ PROGRAMS = (
         layout="transformers",
         last=240,
         load="causal_lm",
+        losses="trainer_state",
     ),
     Program(
         name="trl_reward",
@@ -180,6 +187,7 @@ PROGRAMS = (
         layout="transformers",
         last=240,
         load="classifier",
+        losses="trainer_state",
     ),
     Program(
         name="trl_kto",
@@ -191,6 +199,7 @@ PROGRAMS = (
         layout="transformers",
         last=240,
         load="causal_lm",
+        losses="trainer_state",
     ),
     Program(
         name="diffusers_text_to_image",
@@ -202,6 +211,7 @@ PROGRAMS = (
         layout="accelerate",
         last=60,
         load="conditional_unet",
+        losses="tensorboard",
     ),
     Program(
         name="diffusers_text_to_image_lora",
@@ -213,6 +223,7 @@ PROGRAMS = (
         layout="accelerate",
         last=60,
         load="tensors",
+        losses="tensorboard",
     ),
     Program(
         name="diffusers_textual_inversion",
@@ -228,6 +239,7 @@ PROGRAMS = (
         layout="accelerate",
         last=60,
         load="tensors",
+        losses="tensorboard",
     ),
     Program(
         name="diffusers_dreambooth",
@@ -242,6 +254,7 @@ PROGRAMS = (
         layout="accelerate",
         last=60,
         load="conditional_unet",
+        losses="tensorboard",
     ),
     Program(
         name="orbax_jax",

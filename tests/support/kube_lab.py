@@ -52,7 +52,10 @@ class Team:
 
 
 class KubeLab:
-    """The cluster, and what tests need of it. ``image`` is on every node; ``torch`` and ``launchers`` are paths on every node or empty."""
+    """The cluster, and what tests need of it. ``image`` is on every node.
+
+    ``torch``, ``launchers`` and ``programs`` are folders of packages on every node, or empty.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -60,6 +63,7 @@ class KubeLab:
         self.image = manifests.image_name(images.TRAINING)
         self.torch = plan.TORCH if cluster.up_record.torch else ""
         self.launchers = plan.LAUNCHERS if cluster.up_record.launchers else ""
+        self.programs = plan.PROGRAMS if cluster.up_record.programs else ""
         self.api: Api = cluster.api
 
     @property

@@ -114,7 +114,7 @@ def _status(cluster: Cluster, _: argparse.Namespace) -> int:
     if others:
         print(f"{len(others)} other nodes, {sum(ready[name] for name in others)} Ready: {others[0]} … {others[-1]}")
     print(f"controllers: {', '.join(found.components) or 'none'}; torch: {found.torch or 'none'}")
-    print(f"launchers' libraries: {found.launchers or 'none'}")
+    print(f"launchers' libraries: {found.launchers or 'none'}; those of real programs: {found.programs or 'none'}")
     print("; ".join(f"{what} {took:.1f} s" for what, took in found.stages))
     return 0
 

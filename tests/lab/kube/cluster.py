@@ -325,6 +325,7 @@ class Cluster:
             keep=keep,
             torch=str(torch.find(self.podman.home) or ""),
             launchers=str(torch.find_launchers() or ""),
+            programs=str(torch.find_programs() or ""),
         )
         self._write(made)
         machines = Machines(self.podman, self.folder, made)

@@ -61,9 +61,12 @@ class Machines:
             home / "bin": plan.BIN,
             home / "images": plan.IMAGES,
         }
-        for packages, target in ((self.record.torch, plan.TORCH), (self.record.launchers, plan.LAUNCHERS)):
-            if packages:
-                mounts[pathlib.Path(packages)] = target
+        packages = {
+            self.record.torch: plan.TORCH,
+            self.record.launchers: plan.LAUNCHERS,
+            self.record.programs: plan.PROGRAMS,
+        }
+        mounts |= {pathlib.Path(place): target for place, target in packages.items() if place}
         options = [nodes.ssh_volume(self.folder, machine)]
         options += [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
         # Real file systems of the machine's own: overlayfs does not lie on overlayfs.

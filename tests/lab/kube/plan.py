@@ -24,7 +24,8 @@ API_PORT = 6443
 # Every node has routes to this many nodes from its first boot; which of them exist does not matter.
 SIZE_MAX = 32
 _FIRST_ADDRESS = 10
-LAB, BIN, TORCH, LAUNCHERS = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch", "/opt/lab/launchers"
+LAB, BIN = "/etc/lab", "/opt/lab/bin"
+TORCH, LAUNCHERS, PROGRAMS = "/opt/lab/torch", "/opt/lab/launchers", "/opt/lab/programs"
 # A folder of this machine that all nodes share: what a claim with ReadWriteMany is elsewhere.
 SHARED = "/opt/lab/shared"
 IMAGES = "/opt/lab/images"

@@ -28,6 +28,7 @@ class Record:
     images: tuple[str, ...] = ()
     torch: str = ""
     launchers: str = ""
+    programs: str = ""
     complete: bool = False
     keep: bool = True
     stages: tuple[tuple[str, float], ...] = ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PyTorch and launchers' libraries for the pods: folders with the packages of PyPI for the image's Python, mounted."""
+"""PyTorch, launchers' libraries and those of real programs for the pods: folders with the packages of PyPI for the image's Python, mounted."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def find(home: pathlib.Path) -> pathlib.Path | None:
 def find_launchers() -> pathlib.Path | None:
     """Return the folder with the launchers' libraries of MUSTER_LAUNCHERS_PYTHON, None where they do not fit."""
     return _packages_of("MUSTER_LAUNCHERS_PYTHON", "accelerate")
+
+
+def find_programs() -> pathlib.Path | None:
+    """Return the folder with what real programs import, of MUSTER_PROGRAMS_PYTHON; None where it does not fit."""
+    return _packages_of("MUSTER_PROGRAMS_PYTHON", "diffusers")
 
 
 def _packages_of(variable: str, package: str) -> pathlib.Path | None:
