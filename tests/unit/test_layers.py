@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [name for name in project_files(ROOT) if name.startswith("plugins/") and name.endswith(".py")]
 CAPABILITIES = ("_fabric", "_hosts", "_kube", "_launch", "_providers", "_provision", "_report", "_services")
 # Installed by those who use the part that needs them, so importing them can never be a condition for the rest.
-OPTIONAL = frozenset({"botocore", "hvac", "jmespath", "kubernetes", "matplotlib", "netaddr", "numpy", "torch"})
+OPTIONAL = frozenset({"botocore", "hvac", "jmespath", "kubernetes", "matplotlib", "numpy", "torch"})
 # New in Python 3.11 and later, and so absent on nodes.
 TOO_NEW = frozenset({"tomllib", "compression", "annotationlib", "concurrent.interpreters"})
 
