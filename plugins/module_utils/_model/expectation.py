@@ -9,7 +9,6 @@ import dataclasses
 import typing as t
 
 from . import validators as f
-from .node import to_plain, tolerant_section
 
 Source = t.Literal["computed", "override", "peer"]
 ExpectedTransport = t.Literal["rdma_gdr", "rdma_no_gdr", "tcp", "mnnvl"]
@@ -40,11 +39,11 @@ class Expectation:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "expectation") -> Expectation:
         """Return the expectation in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant_section(cls)(value, path)
+        return f.section(cls, "skip")(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the expectation as JSON types."""
-        return t.cast("dict[str, t.Any]", to_plain(self))
+        return t.cast("dict[str, t.Any]", f.plain_value(self))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

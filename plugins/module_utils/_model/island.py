@@ -9,7 +9,6 @@ import dataclasses
 import typing as t
 
 from . import validators as f
-from .node import to_plain, tolerant_section
 
 Lane = t.Literal["A", "B", "C", "D", "E"]
 Link = t.Literal["ib", "roce", "ethernet", "mesh", "loopback"]
@@ -34,7 +33,7 @@ class PairPath:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "reachability") -> PairPath:
         """Return the path in ``value``; raise InputError with the dotted path of the field that is wrong."""
-        return tolerant_section(cls)(value, path)
+        return f.section(cls, "skip")(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ class Island:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "island") -> Island:
         """Return the island in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant_section(cls)(value, path)
+        return f.section(cls, "skip")(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the island as JSON types."""
-        return t.cast("dict[str, t.Any]", to_plain(self))
+        return t.cast("dict[str, t.Any]", f.plain_value(self))

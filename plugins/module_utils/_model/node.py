@@ -21,30 +21,6 @@ NetworkType = t.Literal["mesh", "lan", "public"]
 LinkLayer = t.Literal["infiniband", "ethernet"]
 MeshPath = t.Literal["direct", "relayed", "none"]
 
-T = t.TypeVar("T")
-
-
-def tolerant_section(cls: type[T]) -> f.Parser[T]:
-    """Return a parser of mappings into ``cls`` (fields declared with ``fields.field``) that skips unknown keys."""
-    names = {field.name for field in dataclasses.fields(t.cast(t.Any, cls))}
-
-    def parse(value: t.Any, path: str) -> T:
-        entries = f.dictionary(value, path)
-        return f.section(cls)({key: entry for key, entry in entries.items() if key in names}, path)
-
-    return parse
-
-
-def to_plain(value: t.Any) -> t.Any:
-    """Return ``value`` as JSON types: dataclasses become mappings, tuples lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [to_plain(item) for item in value]
-    if isinstance(value, t.Mapping):
-        return {key: to_plain(item) for key, item in value.items()}
-    return value
-
 
 def optional_text(value: t.Any, path: str) -> str | None:
     """Return text, or None for an empty one: providers write ``""`` for an unknown value."""
@@ -61,7 +37,7 @@ class Address:
 
 
 def _parse_address(value: t.Any, path: str) -> Address:
-    return Address(f.text(value, path)) if isinstance(value, str) else tolerant_section(Address)(value, path)
+    return Address(f.text(value, path)) if isinstance(value, str) else f.section(Address, "skip")(value, path)
 
 
 def _parse_addresses(value: t.Any, path: str) -> tuple[Address, ...]:
@@ -197,7 +173,7 @@ class Driver:
 
 
 def _parse_driver(value: t.Any, path: str) -> Driver:
-    return Driver(optional_text(value, path)) if isinstance(value, str) else tolerant_section(Driver)(value, path)
+    return Driver(optional_text(value, path)) if isinstance(value, str) else f.section(Driver, "skip")(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,19 +197,19 @@ class Node:
     region: str | None = f.field(optional_text, None)
     site: str | None = f.field(optional_text, None)
     preemptible: bool | None = f.field(f.boolean, None)
-    ssh: Ssh = f.field(tolerant_section(Ssh), Ssh())
-    addresses: Addresses = f.field(tolerant_section(Addresses), Addresses())
+    ssh: Ssh = f.field(f.section(Ssh, "skip"), Ssh())
+    addresses: Addresses = f.field(f.section(Addresses, "skip"), Addresses())
     network_types: tuple[NetworkType, ...] = f.field(f.list_of(f.choice("mesh", "lan", "public")), ())
-    gpu: Gpu = f.field(tolerant_section(Gpu), Gpu())
-    cpu: Cpu = f.field(tolerant_section(Cpu), Cpu())
+    gpu: Gpu = f.field(f.section(Gpu, "skip"), Gpu())
+    cpu: Cpu = f.field(f.section(Cpu, "skip"), Cpu())
     memory_gib: float | None = f.field(f.decimal(0), None)
     price_usd_per_hour: float | None = f.field(f.decimal(0), None)
-    owner: Owner = f.field(tolerant_section(Owner), Owner())
+    owner: Owner = f.field(f.section(Owner, "skip"), Owner())
     created_at: str | None = f.field(optional_text, None)
     fabric_hint: str | None = f.field(optional_text, None)
-    k3s: K3s = f.field(tolerant_section(K3s), K3s())
-    nics: tuple[Nic, ...] = f.field(f.list_of(tolerant_section(Nic)), ())
-    interfaces: tuple[Interface, ...] = f.field(f.list_of(tolerant_section(Interface)), ())
+    k3s: K3s = f.field(f.section(K3s, "skip"), K3s())
+    nics: tuple[Nic, ...] = f.field(f.list_of(f.section(Nic, "skip")), ())
+    interfaces: tuple[Interface, ...] = f.field(f.list_of(f.section(Interface, "skip")), ())
     driver: Driver = f.field(_parse_driver, Driver())
     kernel: str | None = f.field(optional_text, None)
     limits: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
@@ -242,16 +218,16 @@ class Node:
     boot_id: str | None = f.field(optional_text, None)
     platform: str | None = f.field(optional_text, None)
     topology_file: str | None = f.field(optional_text, None)
-    gpudirect: GpuDirect = f.field(tolerant_section(GpuDirect), GpuDirect())
+    gpudirect: GpuDirect = f.field(f.section(GpuDirect, "skip"), GpuDirect())
 
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "muster_node") -> Node:
         """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return tolerant_section(cls)(value, path)
+        return f.section(cls, "skip")(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types, every key present."""
-        return t.cast("dict[str, t.Any]", to_plain(self))
+        return t.cast("dict[str, t.Any]", f.plain_value(self))
 
     def interface(self, name: str | None) -> Interface | None:
         """Return the interface named ``name``, None without one."""

@@ -18,36 +18,12 @@ from .errors import InputError
 State = t.Literal["queued", "starting", "running", "restarting", "ending", "ended"]
 RunEnd = t.Literal["succeeded", "failed", "cancelled", "lost"]
 SCHEMA = 1
-T = t.TypeVar("T")
 
 
 def _text(value: t.Any, path: str) -> str:
     """Return text of any content: details quote programs."""
     if not isinstance(value, str):
         raise InputError(path, f"must be text, not {f.describe_type(value)}")
-    return value
-
-
-def _section(cls: type[T]) -> f.Parser[T]:
-    """Return a parser into ``cls`` that keeps unknown keys in its field ``extra``."""
-
-    def parse(value: t.Any, path: str) -> T:
-        given = f.dictionary(value, path)
-        names = set(f.fields_by_key(cls)) - {"extra"}
-        known = {key: item for key, item in given.items() if key in names}
-        unknown = {key: item for key, item in given.items() if key not in names}
-        return f.section(cls)({**known, "extra": unknown}, path)
-
-    return parse
-
-
-def _to_dict(value: t.Any) -> t.Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        values = {key: _to_dict(getattr(value, item.name)) for key, item in f.fields_by_key(type(value)).items()}
-        extra = values.pop("extra")
-        return {**values, **extra}
-    if isinstance(value, tuple):
-        return [_to_dict(item) for item in value]
     return value
 
 
@@ -83,7 +59,7 @@ class RunAttempt:
     resumed: bool | None = f.field(f.boolean, None)
     ranks: int | None = f.field(f.integer(0), None)
     rank_list: tuple[int, ...] = f.field(f.list_of(f.integer(-(2**31))), ())
-    nodes: tuple[RunNode, ...] = f.field(f.list_of(_section(RunNode)), ())
+    nodes: tuple[RunNode, ...] = f.field(f.list_of(f.section(RunNode, "keep")), ())
     logs: tuple[str, ...] = f.field(f.list_of(_text), ())
     notice: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
@@ -136,7 +112,7 @@ class BackendRef:
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the reference as JSON types."""
-        return t.cast("dict[str, t.Any]", _to_dict(self))
+        return t.cast("dict[str, t.Any]", f.plain_value(self))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,7 +139,7 @@ class RunRecord:
     backend: str = f.field(_text, "hosts")
     engine: str | None = f.field(_text, None)
     launcher: str | None = f.field(_text, None)
-    backend_ref: BackendRef | None = f.field(_section(BackendRef), None)
+    backend_ref: BackendRef | None = f.field(f.section(BackendRef, "keep"), None)
     image: str | None = f.field(_text, None)
     image_digest: str | None = f.field(_text, None)
     code_sha256: str | None = f.field(_text, None)
@@ -179,19 +155,19 @@ class RunRecord:
     cause: str | None = f.field(_text, None)
     detail: str | None = f.field(_text, None)
     problems: tuple[str, ...] = f.field(f.list_of(_text), ())
-    attempts: tuple[RunAttempt, ...] = f.field(f.list_of(_section(RunAttempt)), ())
-    world_size: WorldSize = f.field(_section(WorldSize), WorldSize())
+    attempts: tuple[RunAttempt, ...] = f.field(f.list_of(f.section(RunAttempt, "keep")), ())
+    world_size: WorldSize = f.field(f.section(WorldSize, "keep"), WorldSize())
     transport_seen: str | None = f.field(_text, None)
     transport: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
-    checkpoint: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
-    stored: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
+    checkpoint: SavedCheckpoint | None = f.field(f.section(SavedCheckpoint, "keep"), None)
+    stored: SavedCheckpoint | None = f.field(f.section(SavedCheckpoint, "keep"), None)
     unstored: str | None = f.field(_text, None)
     sharing: str | None = f.field(_text, None)
     steps_read: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     restarts: int | None = f.field(f.integer(0), None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
-    cost: RunCost = f.field(_section(RunCost), RunCost())
+    cost: RunCost = f.field(f.section(RunCost, "keep"), RunCost())
     fabric: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     metrics_file: str | None = f.field(_text, None)
     generation: int = f.field(f.integer(0), 1)
@@ -207,11 +183,11 @@ class RunRecord:
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "run") -> RunRecord:
         """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
-        return _section(cls)(value, path)
+        return f.section(cls, "keep")(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
-        values = t.cast("dict[str, t.Any]", _to_dict(self))
+        values = t.cast("dict[str, t.Any]", f.plain_value(self))
         own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "steps_read", "devices")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:

@@ -284,11 +284,18 @@ def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str |
 
 
 def plain_value(value: t.Any) -> t.Any:
-    """Return a parsed value as JSON types, with the keys that users write."""
-    if dataclasses.is_dataclass(value):
-        return {key: plain_value(getattr(value, item.name)) for key, item in fields_by_key(type(value)).items()}
-    if isinstance(value, tuple):
+    """Return ``value`` as JSON types: dataclasses become mappings with the keys that users write, tuples lists.
+
+    What ``section(…, "keep")`` kept in ``extra`` is beside the other keys again.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        values = {key: plain_value(getattr(value, item.name)) for key, item in fields_by_key(type(value)).items()}
+        extra = values.pop("extra", {})
+        return {**values, **extra}
+    if isinstance(value, (tuple, list)):
         return [plain_value(item) for item in value]
+    if isinstance(value, t.Mapping):
+        return {key: plain_value(item) for key, item in value.items()}
     return value
 
 
@@ -316,23 +323,26 @@ def fields_by_key(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
     return {item.metadata.get("key") or item.name: item for item in dataclasses.fields(cls)}
 
 
-def section(cls: type[T]) -> Parser[T]:
+def section(cls: type[T], unknown: t.Literal["refuse", "skip", "keep"] = "refuse") -> Parser[T]:
     """Return a parser of mappings into the dataclass ``cls``, whose fields were declared with :func:`field`.
 
     ``REMOVED`` of ``cls``, if it has one, are the keys of earlier versions, each with what to do.
+
+    :param unknown: keys that are no fields are refused, skipped (facts may grow), or kept in the field ``extra``, so
+        that :func:`plain_value` writes them back (records of another version).
     """
     removed: t.Mapping[str, str] = getattr(cls, "REMOVED", {})
 
     def parse(value: t.Any, path: str) -> T:
         options = dictionary(value, path)
         fields = fields_by_key(cls)
-        for key in options:
-            if key in removed:
-                raise InputError(f"{path}.{key}", "was removed", removed[key])
-            if key not in fields:
-                near = find_nearest(key, fields)
-                hint = f"Did you mean '{near}'?" if near else f"Known are: {', '.join(fields)}"
-                raise InputError(f"{path}.{key}", "is not an option", hint)
+        known = fields.keys() - ({"extra"} if unknown == "keep" else set())
+        more = {key: item for key, item in options.items() if key not in known}
+        if unknown == "refuse" and more:
+            raise _refuse_key(next(iter(more)), path, fields, removed)
+        options = {key: item for key, item in options.items() if key not in more}
+        if unknown == "keep":
+            options["extra"] = more
         values = {}
         for key, item in fields.items():
             if options.get(key) is not None:
@@ -342,3 +352,12 @@ def section(cls: type[T]) -> Parser[T]:
         return cls(**values)
 
     return parse
+
+
+def _refuse_key(key: str, path: str, fields: t.Iterable[str], removed: t.Mapping[str, str]) -> InputError:
+    if key in removed:
+        return InputError(f"{path}.{key}", "was removed", removed[key])
+    near = find_nearest(key, fields)
+    return InputError(
+        f"{path}.{key}", "is not an option", f"Did you mean '{near}'?" if near else f"Known are: {', '.join(fields)}"
+    )

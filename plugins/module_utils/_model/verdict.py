@@ -15,7 +15,6 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 from .island import LANES, Lane
-from .node import to_plain, tolerant_section
 
 Outcome = t.Literal["pass", "warn", "fail", "unproven"]
 TransportVerdict = t.Literal["rdma_gdr", "rdma_no_gdr", "tcp", "mixed", "mnnvl", "unproven"]
@@ -76,7 +75,7 @@ class TransportResult:
     expected: TransportVerdict | None = f.field(f.choice(*TRANSPORT_VERDICTS), None)
     verdict: TransportVerdict = f.field(f.choice(*TRANSPORT_VERDICTS), "unproven")
     evidence_kind: EvidenceKind | None = f.field(f.choice(*t.get_args(EvidenceKind)), None)
-    pairs: tuple[PairProof, ...] = f.field(f.list_of(tolerant_section(PairProof)), ())
+    pairs: tuple[PairProof, ...] = f.field(f.list_of(f.section(PairProof, "skip")), ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,21 +133,21 @@ class Verdict:
     island: str = f.field(f.text)
     outcome: Outcome = f.field(f.choice(*OUTCOMES))
     lane: Lane | None = f.field(f.choice(*LANES), None)
-    transport: TransportResult = f.field(tolerant_section(TransportResult), TransportResult())
-    bandwidth: Bandwidth = f.field(tolerant_section(Bandwidth), Bandwidth())
+    transport: TransportResult = f.field(f.section(TransportResult, "skip"), TransportResult())
+    bandwidth: Bandwidth = f.field(f.section(Bandwidth, "skip"), Bandwidth())
     wrong_values: int | None = f.field(f.integer(0, 2**63 - 1), None)
-    ranks: Ranks = f.field(tolerant_section(Ranks), Ranks())
-    causes: tuple[Cause, ...] = f.field(f.list_of(tolerant_section(Cause)), ())
-    slowest_pair: SlowestPair | None = f.field(tolerant_section(SlowestPair), None)
+    ranks: Ranks = f.field(f.section(Ranks, "skip"), Ranks())
+    causes: tuple[Cause, ...] = f.field(f.list_of(f.section(Cause, "skip")), ())
+    slowest_pair: SlowestPair | None = f.field(f.section(SlowestPair, "skip"), None)
     started_at: str | None = f.field(f.text, None)
     duration_s: float | None = f.field(f.decimal(0), None)
     exit_code: int = f.field(f.integer(0, 2), 1)
-    checks: VerdictChecks = f.field(tolerant_section(VerdictChecks), VerdictChecks())
+    checks: VerdictChecks = f.field(f.section(VerdictChecks, "skip"), VerdictChecks())
     reasons: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the verdict as JSON-able values with the contract's names; a cause without a node has no ``node``."""
-        result = to_plain(self)
+        result = f.plain_value(self)
         for cause in result["causes"]:
             if cause["node"] is None:
                 del cause["node"]
@@ -163,4 +162,4 @@ class Verdict:
             raise InputError(path, "holds a number with too many digits") from None
 
 
-_PARSE: f.Parser[Verdict] = tolerant_section(Verdict)
+_PARSE: f.Parser[Verdict] = f.section(Verdict, "skip")

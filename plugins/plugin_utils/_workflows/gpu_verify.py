@@ -14,12 +14,11 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ...module_utils._model import gpu_proof
+from ...module_utils._model import gpu_proof, validators
 from ...module_utils._model.checks import build_result
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.gpu_proof import PluginPod, ProvedNode
 from ...module_utils._model.gpu_stack_plan import CLAIMED_API, GPU, describe_sharing
-from ...module_utils._model.node import to_plain
 from ...module_utils._model.rdma_resources import FACTS, list_resources, needs_node_network, read_annotation
 from ...module_utils._node import files
 from .._kube.api.client import Client
@@ -171,7 +170,7 @@ def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
                 "outcome": gpu_proof.find_outcome(findings),
                 "gpus": {"facts": node.expected, "offered": node.offered, "used": node.used, "tested": node.free},
                 "rdma": {"resource": node.rdma or None, "hcas": node.hcas},
-                "seen": to_plain(node.seen) if node.seen else None,
+                "seen": validators.plain_value(node.seen) if node.seen else None,
                 "basis": node.basis,
                 "tested_at": int(time.time()),
                 "problems": [dataclasses.asdict(item) for item in findings],

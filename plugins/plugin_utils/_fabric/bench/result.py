@@ -11,7 +11,6 @@ import typing as t
 
 from ....module_utils._model import validators as f
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.node import tolerant_section
 
 SCHEMA = 1
 MAX_BYTES = 64 << 20
@@ -45,7 +44,7 @@ class Counters:
 
 
 def _parse_counters(value: object, path: str) -> dict[str, Counters]:
-    return {key: tolerant_section(Counters)(item, f"{path}.{key}") for key, item in f.dictionary(value, path).items()}
+    return {key: f.section(Counters, "skip")(item, f"{path}.{key}") for key, item in f.dictionary(value, path).items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class RankEvidence:
     host: str | None = f.field(f.text, None)
     node: str | None = f.field(f.text, None)
     pid: int | None = f.field(f.integer(0), None)
-    sockets: tuple[SocketEnd, ...] = f.field(f.list_of(tolerant_section(SocketEnd)), ())
+    sockets: tuple[SocketEnd, ...] = f.field(f.list_of(f.section(SocketEnd, "skip")), ())
     netdev: t.Mapping[str, Counters] = f.field(_parse_counters, {})
     rdma: t.Mapping[str, Counters] = f.field(_parse_counters, {})
 
@@ -116,9 +115,9 @@ class BenchResult:
     backend: str = f.field(f.choice("gloo", "nccl"))
     ranks: int = f.field(f.integer(1))
     nodes: int = f.field(f.integer(1))
-    results: tuple[BenchRow, ...] = f.field(f.list_of(tolerant_section(BenchRow)))
-    evidence: tuple[RankEvidence, ...] = f.field(f.list_of(tolerant_section(RankEvidence)))
-    skipped: tuple[SkippedSize, ...] = f.field(f.list_of(tolerant_section(SkippedSize)), ())
+    results: tuple[BenchRow, ...] = f.field(f.list_of(f.section(BenchRow, "skip")))
+    evidence: tuple[RankEvidence, ...] = f.field(f.list_of(f.section(RankEvidence, "skip")))
+    skipped: tuple[SkippedSize, ...] = f.field(f.list_of(f.section(SkippedSize, "skip")), ())
     split_mod: int | None = f.field(f.integer(0), None)
 
     @property
@@ -140,7 +139,7 @@ class BenchResult:
     @classmethod
     def from_dict(cls, value: object, path: str = "bench") -> BenchResult:
         """Return the result in ``value``; raise InputError with the dotted path of what cannot be read."""
-        result = tolerant_section(cls)(value, path)
+        result = f.section(cls, "skip")(value, path)
         if {item.rank for item in result.evidence} != set(range(result.ranks)) or len(result.evidence) != result.ranks:
             raise InputError(f"{path}.evidence", f"must hold each of {result.ranks} ranks once")
         return result

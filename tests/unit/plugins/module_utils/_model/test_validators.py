@@ -187,6 +187,23 @@ def test_a_section_refuses_unknown_and_missing_keys() -> None:
     assert parse({"size": 1, "words": None}, "s") == Sample(1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A section that keeps what it does not know."""
+
+    size: int = f.field(f.integer(1), 1, key="for")
+    extra: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+
+
+def test_unknown_keys_are_skipped_or_kept_and_written_back() -> None:
+    written = {"for": 2, "newer": {"a": [1]}, "extra": "theirs", "size": 9}
+    kept = f.section(Kept, "keep")(written, "s")
+    assert (kept.size, f.plain_value(kept)) == (2, written)
+    assert f.section(Sample, "skip")({"size": 1, "newer": 2}, "s") == f.section(Sample)({"size": 1}, "s")
+    with pytest.raises(InputError, match=r"^s\.newer: is not an option"):
+        f.section(Kept)({"newer": 1}, "s")
+
+
 def test_defaults_are_not_shared() -> None:
     one, two = f.section(Sample)({"size": 1}, "s"), f.section(Sample)({"size": 1}, "s")
     one.extra["a"] = 1
