@@ -97,7 +97,7 @@ def _find_gang(state: HealFacts) -> dict[str, object] | None:
         "name": object_name(run.run_id),
         "namespace": (state.job.get("placement") or {}).get("namespace"),
         "labels": {RUN_LABEL: label_value(run.run_id)},
-        "stop_s": _grace_s(state) + _FOLLOWER_S,
+        "stop_s": run_record.read_grace_s(state.job) + _FOLLOWER_S,
     }
 
 
@@ -161,12 +161,14 @@ def _record_notices(request: RunRequest, home: StateHome, state: HealFacts) -> N
 
 
 def _drain_node(request: RunRequest, state: HealFacts, name: str) -> str:
-    drained = drain.remove_node(_client(state), name, _grace_s(state) + _STOP_S, request.progress.say)
+    drained = drain.remove_node(
+        _client(state), name, run_record.read_grace_s(state.job) + _STOP_S, request.progress.say
+    )
     return f"{name} left the cluster: {len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
 
 
 def _close_node(request: RunRequest, state: HealFacts, name: str) -> str:
-    drained = drain.drain_node(_client(state), name, _grace_s(state) + _STOP_S, request.progress.say)
+    drained = drain.drain_node(_client(state), name, run_record.read_grace_s(state.job) + _STOP_S, request.progress.say)
     return (
         f"Node {name} takes no pods: {len(drained.evicted)} were evicted. Open it when its GPU works (kubectl uncordon)"
     )
@@ -186,10 +188,6 @@ def _release_node(state: HealFacts, action: HealAction) -> list[str]:
 
 def _client(state: HealFacts) -> Client:
     return t.cast(Client, state.client)
-
-
-def _grace_s(state: HealFacts) -> int:
-    return int((state.job.get("checkpoints") or {}).get("grace_s") or 30)
 
 
 def _mark_lost(home: StateHome, state: HealFacts, marks: t.Sequence[HealAction]) -> None:
@@ -252,9 +250,10 @@ def _stop_gang(request: RunRequest, home: StateHome, state: HealFacts, names: t.
         remote.owner = home.owner(create=False)["owner"]
     # Who follows the run stops it, too, and lets go of it, when one of its machines will be taken away.
     noticed = facts.read_notices(request.options)
-    patience_s = _grace_s(state) + _STOP_S + _FOLLOWER_S if noticed.keys() & set(run.names) else LOCK_S
+    saves_s = run_record.read_grace_s(state.job) + _STOP_S
+    patience_s = saves_s + _FOLLOWER_S if noticed.keys() & set(run.names) else LOCK_S
     with home.lock(run.run_id, patience_s):
-        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(state) + _STOP_S)
+        _unused, errors = gang.stop_gang(remotes, run.run_id, saves_s)
         lost = [node.name for node in state.facts.nodes if heal_plan.loss_reason(node, state.facts)]
         _record_end(home, run, lost, noticed)
     for name, error in errors.items():

@@ -11,6 +11,7 @@ import getpass
 import pathlib
 import typing as t
 
+from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.resumes import Resume
 from ....module_utils._model.run_attempt import Attempt
@@ -80,6 +81,11 @@ def _ranks_per_node(job: t.Mapping[str, t.Any]) -> int:
     if job.get("launcher") == "command":
         return 1
     return int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
+
+
+def read_grace_s(job: t.Mapping[str, t.Any]) -> int:
+    """Return the seconds that ranks have to save after SIGTERM, of a recorded job: its own, else the default."""
+    return int((job.get("checkpoints") or {}).get("grace_s") or Checkpoints().grace_s)
 
 
 def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:

@@ -21,6 +21,7 @@ from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Result, RunRequest
+from ...shared.run_record import read_grace_s
 from ...shared.state_dir import StateHome
 from .. import fabric_file
 from ..changes import describe_changes
@@ -137,7 +138,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     was_ended = record.is_ended
     for remote in present:
         remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
-    grace = int(record.job["checkpoints"]["grace_s"])
+    grace = read_grace_s(record.job)
     if not was_ended:
         _keep_stacks(request, folder, current, run_id)
     answers, failed = gang.stop_gang(present, run_id, grace + 20)

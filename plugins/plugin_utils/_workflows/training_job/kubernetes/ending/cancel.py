@@ -18,6 +18,7 @@ from ....._kube.jobs.spec import gang_selector
 from ....._kube.nodes.lost_pods import describe_pods
 from ....shared import cluster_identity, kube_connection
 from ....shared.request import Result, RunRequest
+from ....shared.run_record import read_grace_s
 from ....shared.state_dir import StateHome
 from ...outcome import build_cancel_result, build_uncancelled_result, record_cancelled
 from .. import leader_lease, lease_guard
@@ -42,7 +43,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         if ref:
             if not record.is_ended:
                 mark_cancelled(client, ref, home.owner(create=True)["controller"])
-            within_s = int(record.job["checkpoints"]["grace_s"]) + DELETION_S
+            within_s = read_grace_s(record.job) + DELETION_S
             existed = delete_run(client, ref, run_id, within_s, request.progress)
             leader_lease.delete_expired(client, ref.namespace)
     except RefusedError:

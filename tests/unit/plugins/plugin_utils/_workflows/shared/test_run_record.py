@@ -206,6 +206,14 @@ def test_a_command_is_one_rank_a_node_whatever_its_gpus() -> None:
     assert run_record.job_world_size({"nodes": 2, "gpus_per_node": 8, "launcher": "command"}) == 2
 
 
+@pytest.mark.parametrize(
+    ("job", "seconds"), [({"checkpoints": {"grace_s": 45}}, 45), ({"checkpoints": {}}, 30), ({}, 30)]
+)
+def test_the_time_to_save_is_the_jobs_own_or_the_default(job: dict[str, t.Any], seconds: int) -> None:
+    """Records of other versions may lack it."""
+    assert run_record.read_grace_s(job) == seconds
+
+
 def test_an_attempt_of_which_not_all_ranks_were_heard_ends_no_nodes_stay() -> None:
     told = story(resumed=True)
     told.attempts[1].ranks = {rank: name for rank, name in told.attempts[1].ranks.items() if name == "a"}
