@@ -328,8 +328,8 @@ def section(cls: type[T], unknown: t.Literal["refuse", "skip", "keep"] = "refuse
 
     ``REMOVED`` of ``cls``, if it has one, are the keys of earlier versions, each with what to do.
 
-    :param unknown: keys that are no fields are refused, skipped (facts may grow), or kept in the field ``extra``, so
-        that :func:`plain_value` writes them back (records of another version).
+    :param unknown: keys that are no fields are refused, skipped because facts may grow, or kept in the field
+        ``extra``, so that :func:`plain_value` writes them back (records of another version).
     """
     removed: t.Mapping[str, str] = getattr(cls, "REMOVED", {})
 
