@@ -56,8 +56,10 @@ PROGRAM_FILES = (
     "processes.py",
     "rank.py",
     "rank_transport.py",
+    "rank_watch.py",
     "s3_client.py",
     "shared_folder.py",
+    "stack_reader.py",
     "usage.py",
     "versions.py",
 )

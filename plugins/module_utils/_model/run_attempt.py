@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from . import hang
+from .quantity import parse_finite
+
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
 # A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
@@ -72,6 +75,31 @@ class Attempt:
     silent: str | None = None
     # The first notice that one of its machines will be taken away.
     notice: Notice | None = None
+    # Its ranks that stand at the moment, as their nodes see it.
+    standing: dict[int, hang.Standing] = dataclasses.field(default_factory=dict)
+    # When it hung, until when (None: to its end, as far as is known), and who was waited for.
+    hangs: list[tuple[float, float | None, str]] = dataclasses.field(default_factory=list)
+
+    def take_standing(self, line: t.Mapping[str, object], at: float) -> None:
+        """Take in that a rank stands or moves, or that the gang hangs or goes on."""
+        kind = line.get("kind")
+        if kind == "hang":
+            since = parse_finite(line.get("since"))
+            self.hangs.append((at if since is None else since, None, str(line.get("detail"))))
+        elif kind == "hang_over" and self.hangs:
+            since, _until, text = self.hangs[-1]
+            self.hangs[-1] = since, at, text
+        elif kind == "rank_stands" and (found := hang.read_standing(line)) is not None:
+            self.standing[found.rank] = found
+        elif isinstance(rank := line.get("rank"), int):
+            self.standing.pop(rank, None)
+
+    def name_hang(self) -> hang.Hang | None:
+        """Return which rank the others wait for, as far as their nodes see that."""
+        running = [rank for rank in self.ranks if rank not in self.exits]
+        missing = [rank for rank in range(self.world_size or 0) if rank not in self.ranks]
+        ended = {rank: end.exit_code for rank, end in self.exits.items()}
+        return hang.name_hang(self.standing, running, ended, missing)
 
     @property
     def failed_rank(self) -> int | None:

@@ -13,7 +13,7 @@ import collections
 import time
 import typing as t
 
-from . import printed_steps, resumes, stall
+from . import hang, printed_steps, resumes, stall
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
 from .stored_checkpoints import StoredCheckpoint, StoredCheckpoints, describe_unstored
@@ -27,6 +27,7 @@ _LARGEST = 1e300
 _RECENT_LINES = 256
 # Exit codes above it are those of processes that a signal ended.
 _SIGNALS = 128
+_STANDING = ("rank_stands", "rank_moves", "hang", "hang_over")
 
 
 class RunHistory:
@@ -90,7 +91,7 @@ class RunHistory:
             self._add_rank(line, at)
         elif kind in ("submitted", "not_resumed", "ended"):
             self._note_start(line)
-        elif kind in ("node_not_ready", "cancelled", "container_killed"):
+        elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
@@ -132,9 +133,12 @@ class RunHistory:
                 attempt_then.notice = notice
 
     def _note_state(self, line: Line, at: float) -> None:
-        """Note at the attempt of that time that a node was not ready, a container killed, or the run cancelled."""
+        """Note at the attempt of that time a node that is not ready, a killed container, a cancel, a standing rank."""
         attempt = self.attempt_at(at)
         if attempt is None:
+            return
+        if line.get("kind") in _STANDING:
+            attempt.take_standing(line, at)
             return
         if line.get("kind") == "cancelled":
             attempt.cancelled_at = at
@@ -334,6 +338,17 @@ class RunHistory:
         pace = self.pace_meter.read()
         has_pace = bool(pace and self.attempts and self.attempts[-1].last_step != self.attempts[-1].first_step)
         return stall.judge(since_s, pace, None if has_pace else self.startup_s)
+
+    def find_hang(self, since_step_s: float) -> hang.Hang | None:
+        """Return the hang of the newest attempt, None where there is none that may be said.
+
+        Where ranks wait for one that does not come, it is said at once, else when the run stands by its own pace.
+
+        :param since_step_s: for how long the run has made no step.
+        """
+        found = self.attempts[-1].name_hang() if self.attempts else None
+        is_said = found is not None and (found.is_certain or self.judge_movement(since_step_s) == "stalled")
+        return found if is_said else None
 
     @property
     def first_step_at(self) -> float | None:

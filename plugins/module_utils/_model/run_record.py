@@ -116,6 +116,17 @@ class BackendRef:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RecordedHang:
+    """When a gang hung, for how long (None: until its attempt ended), and who was waited for at which line."""
+
+    attempt: int = f.field(f.integer(0))
+    since: str = f.field(f.text)
+    seconds: float | None = f.field(f.decimal(0), None)
+    text: str = f.field(_text, "")
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
@@ -156,6 +167,7 @@ class RunRecord:
     detail: str | None = f.field(_text, None)
     problems: tuple[str, ...] = f.field(f.list_of(_text), ())
     attempts: tuple[RunAttempt, ...] = f.field(f.list_of(f.section(RunAttempt, "keep")), ())
+    hangs: tuple[RecordedHang, ...] = f.field(f.list_of(f.section(RecordedHang, "keep")), ())
     world_size: WorldSize = f.field(f.section(WorldSize, "keep"), WorldSize())
     transport_seen: str | None = f.field(_text, None)
     transport: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)

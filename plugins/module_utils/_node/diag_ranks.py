@@ -81,7 +81,7 @@ def _select_live(started: t.Mapping[int, t.Mapping[str, t.Any]], spec: t.Mapping
 
 
 def _read_events(file: pathlib.Path) -> tuple[dict[int, dict[str, t.Any]], dict[int, dict[str, t.Any]]]:
-    """Return rank -> its newest start here, and rank -> the end of that start."""
+    """Return rank -> its newest start here, with where it is ``standing``, and rank -> the end of that start."""
     started: dict[int, dict[str, t.Any]] = {}
     ended: dict[int, dict[str, t.Any]] = {}
     try:
@@ -94,6 +94,8 @@ def _read_events(file: pathlib.Path) -> tuple[dict[int, dict[str, t.Any]], dict[
         if line.get("kind") == "worker_started" and isinstance(line.get("pid"), int):
             started[line["rank"]] = line
             ended.pop(line["rank"], None)
+        elif line.get("kind") in ("rank_stands", "rank_moves") and line["rank"] in started:
+            started[line["rank"]]["standing"] = line if line["kind"] == "rank_stands" else None
         elif line.get("kind") == "worker_exit":
             ended[line["rank"]] = line
     return started, ended
@@ -118,6 +120,7 @@ def _describe_rank(
         "alive": pid is not None,
         "exit_code": end.get("exit_code") if end else None,
         "signal": end.get("signal") if end else None,
+        "standing": line.get("standing"),
     }
     if pid is None:
         return common

@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the ranks of a run stand on this node: their stacks, as far as this machine can tell, and what waits for what.
 
-py-spy names the lines of a program where it is installed and may look. Else a program that has registered Python's
-faulthandler for a signal is sent that signal, but only one that is caught (SigCgt), because another one ends a process;
-and only before its ranks are stopped anyway. The kernel's side is always told.
+The stacks are read from the memory of a rank (``stack_reader.py``) where the kernel permits it and its Python is known.
+Else py-spy names the lines, where it is installed and may look, and a program that has registered Python's faulthandler
+for a signal is sent that signal, but only one that is caught (SigCgt), because another one ends a process; and only
+before its ranks are stopped anyway. The kernel's side is always told.
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -19,7 +21,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files
+from . import files, stack_reader
 
 _PROC = pathlib.Path("/proc")
 _SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -35,20 +37,39 @@ _MOST_THREADS = 64
 def take_stacks(ranks: t.Mapping[int, int], *, signals: bool, within_s: float = 3600.0) -> dict[str, t.Any]:
     """Return ``{ranks [{rank, pid, how, text, kernel [text], problem}]}`` of ranks with their process ids.
 
-    ``how`` is ``py-spy``, ``faulthandler`` or null, where ``kernel`` is all there is.
+    ``how`` is ``memory``, ``py-spy``, ``faulthandler`` or null, where ``kernel`` is all there is.
 
     :param signals: whether ranks may be sent a signal that they catch.
     :param within_s: so long py-spy may take for all of them.
     """
     found, end = [], time.monotonic() + within_s
     for rank, pid in sorted(ranks.items()):
-        how, text, problem = _dump_with_py_spy(pid, min(_PY_SPY_S, end - time.monotonic()), pauses=signals)
+        how, text, problem = _read_memory(pid)
+        if not text:
+            how, text, more = _dump_with_py_spy(pid, min(_PY_SPY_S, end - time.monotonic()), pauses=signals)
+            problem = f"{problem}; {more}" if more else problem
         if not text and signals:
             text = _dump_with_signal(pid)
             how = "faulthandler" if text else None
         kernel = _describe_waits(pid)
         found.append({"rank": rank, "pid": pid, "how": how, "text": text, "kernel": kernel, "problem": problem})
     return {"ranks": found}
+
+
+def _read_memory(pid: int) -> tuple[str | None, str, str]:
+    """Return (``memory``, the stacks of all threads as py-spy prints them, nothing), else (None, nothing, why not)."""
+    python = stack_reader.find_python(pid)
+    try:
+        with contextlib.closing(stack_reader.StackReader(python)) as reader:
+            main, threads = reader.read_main(), reader.read_threads()
+    except stack_reader.StackError as exc:
+        return None, "", str(exc)
+    others = [(number, frames) for number, frames in threads.items() if number != python and frames]
+    lines = []
+    for number, frames in [(python, main), *others[:_MOST_THREADS]]:
+        name = ': "MainThread"' if number == python else ""
+        lines += [f"Thread {number}{name}", *(f"    {one.name} ({one.path}:{one.line})" for one in frames)]
+    return "memory", "\n".join(lines)[:_LARGEST], ""
 
 
 def _dump_with_py_spy(pid: int, within_s: float, *, pauses: bool) -> tuple[str | None, str, str]:

@@ -1,7 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor does beside its launcher: checkpoints, also for other nodes, usage, what carries ranks' traffic."""
+"""What a supervisor does beside its launcher.
+
+It cares for checkpoints, also for other nodes, and records usage, what carries the ranks' traffic, and who stands.
+"""
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
@@ -10,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_care, checkpoint_peers, checkpoint_replica, files, rank_transport, usage
+from . import checkpoint_care, checkpoint_peers, checkpoint_replica, files, rank_transport, rank_watch, usage
 
 
 class UnitCare:
@@ -24,6 +27,7 @@ class UnitCare:
         self._usage = pathlib.Path(spec["usage"]) if spec.get("usage") else None
         self._sampler = usage.Sampler()
         self._transport = rank_transport.TransportRecorder(run, self._node, since)
+        self._watch = rank_watch.RankWatch(run, self._node, since)
         self._checkpoints = checkpoint_care.CheckpointCare(spec.get("checkpoints") or {}, run, self._node)
         self._events, self._peers = run / "events.jsonl", checkpoint_peers.PeerServer(run)
         self._replica = checkpoint_replica.ReplicaThread(run)
@@ -40,10 +44,11 @@ class UnitCare:
         self._checkpoints.start()
 
     def record(self) -> None:
-        """Record usage and transport, as far as it is time for that."""
+        """Record usage, transport and ranks that stand, as far as it is time for that."""
         if self._usage:
             self._sampler.write(self._usage, self._node)
             self._transport.update()
+            self._watch.update()
 
     def record_last(self) -> None:
         """Record the transport at once: the ranks have ended."""

@@ -29,6 +29,7 @@ from . import (
     pod_store,
     processes,
     rank_transport,
+    rank_watch,
     usage,
     versions,
 )
@@ -71,6 +72,7 @@ class PodRunner:
         signal.signal(signal.SIGCHLD, lambda *_unused: None)
         self.sampler = usage.Sampler()
         self.transport = rank_transport.TransportRecorder(self.run_dir, self.identity.node)
+        self.watch = rank_watch.RankWatch(self.run_dir, self.identity.node)
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
         self.completions: pod_mpi.RankCompletions | None = None
         self.since, self.forwarded_at = time.monotonic(), 0.0
@@ -343,6 +345,8 @@ class PodRunner:
         self.forwarded_at = time.monotonic()
         self.sampler.write(self.run_dir / "usage.jsonl", self.identity.node)
         self.transport.update()
+        if not self.stopping:
+            self.watch.update()
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)

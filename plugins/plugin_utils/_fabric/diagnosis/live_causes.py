@@ -41,6 +41,13 @@ _TABLE = (
         "A signal or a debugger stopped it: continue it with kill -CONT, or kill it so that the gang restarts",
     ),
     CauseInfo(
+        "rank_hangs",
+        "fatal",
+        "A rank stands at a line of its program, and the others wait for it",
+        "Look at that line: a lock, a data loader's worker, or a collective that not all ranks call. cancel keeps all "
+        "stacks (logs/NODE.stacks), and the same train command then resumes from the last checkpoint",
+    ),
+    CauseInfo(
         "rank_stuck_in_kernel",
         "fatal",
         "A rank waits inside the kernel and cannot be interrupted",
@@ -161,16 +168,15 @@ _TABLE = (
         "stalled",
         "secondary",
         "No step was finished for a long time, and no cause was found",
-        "Read the ranks' stacks (py-spy dump) while they stand, and set TORCH_FR_BUFFER_SIZE and NCCL_DEBUG=INFO for "
-        "the next run",
+        "Read where the ranks stand (cancel keeps their stacks in logs/NODE.stacks), and set TORCH_FR_BUFFER_SIZE and "
+        "NCCL_DEBUG=INFO for the next run",
     ),
     CauseInfo(
         "stalled_stopped",
         "secondary",
         "No step was finished for a long time, and the run was stopped",
-        "Where each rank stood is in logs/NODE.stacks, with lines of the program where py-spy is in its environment "
-        "or it calls faulthandler.register(signal.SIGUSR1); for the next run set TORCH_FR_BUFFER_SIZE and "
-        "NCCL_DEBUG=INFO",
+        "Where each rank stood is in logs/NODE.stacks, with lines of the program where Python's memory may be read; "
+        "for the next run set TORCH_FR_BUFFER_SIZE and NCCL_DEBUG=INFO",
         in_pods="Run it without job.stop_on.stalled_s, and diagnose it while it stands; set TORCH_FR_BUFFER_SIZE and "
         "NCCL_DEBUG=INFO for that run",
     ),

@@ -10,7 +10,7 @@ import io
 import re
 import typing as t
 
-from ....module_utils._model import begun_steps
+from ....module_utils._model import begun_steps, hang, stall
 from ....module_utils._model.gpu_faults import CAUSE_CODES, parse_faults
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
@@ -174,6 +174,23 @@ def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Itera
             yield build_live_cause("rank_stuck_in_kernel", f"{name} waits in the kernel{where}", node.name)
 
 
+def _find_hang(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield the ranks that the others wait for, with the line at which each stands, as their nodes have seen it."""
+    gang = {rank["rank"]: rank for _node, rank in run.gang}
+    found = (hang.read_standing(rank.get("standing") or {}) for rank in gang.values() if rank.get("alive"))
+    standing = {item.rank: item for item in found if item is not None}
+    running = [number for number, rank in gang.items() if rank.get("alive")]
+    ended = {number: rank["exit_code"] for number, rank in gang.items() if rank.get("exit_code") is not None}
+    hung = hang.name_hang(standing, running, ended)
+    if hung is not None and (hung.is_certain or progress.state in ("late", "hanging")):
+        waited = f" for {stall.format_span(max(0.0, run.now - hung.since))}"
+        for item in hung.culprits:
+            # Which of the others wait is told once.
+            others = hung.text.partition("; ")[2] if len(hung.culprits) == 1 else ""
+            text = f"{hang.describe_rank(item)}{waited}{f'; {others}' if others else ''}"
+            yield build_live_cause("rank_hangs", text, item.node)
+
+
 def _find_full_storage(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     """Yield shared memory and disks that are full."""
     for node in run.nodes:
@@ -312,6 +329,7 @@ def _has_gpu(run: RunObservation) -> bool:
 RULES: tuple[Rule, ...] = (
     _find_unreachable_nodes,
     _find_stopped_ranks,
+    _find_hang,
     _find_full_storage,
     _find_low_memlock,
     live_network_rules.find_relayed_paths,

@@ -18,6 +18,7 @@ from ....module_utils._model.run_attempt import Attempt
 from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import (
     SCHEMA,
+    RecordedHang,
     RunAttempt,
     RunCost,
     RunEnd,
@@ -108,6 +109,11 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         first_step_at=record.first_step_at or format_time(story.first_step_at),
         attempts=tuple(
             _build_attempt(attempt, story, resumes[attempt.n], prices, record.leases) for attempt in story.attempts
+        ),
+        hangs=tuple(
+            RecordedHang(attempt.n, str(format_time(since)), None if until is None else round(until - since, 1), text)
+            for attempt in story.attempts
+            for since, until, text in attempt.hangs
         ),
         problems=(
             *((describe_nan(story.nan_since),) if story.nan_since is not None else ()),

@@ -14,6 +14,7 @@ import typing as t
 from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
+from ....module_utils._model.hang import Hang
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
@@ -87,6 +88,8 @@ class Follower:
         self._nan_said = False
         # For how long the run has made no step, once it stands.
         self.stalled_s: float | None = None
+        # Who of the gang is waited for.
+        self.hang: Hang | None = None
         # When it was said last that checkpoints are not stored, None while they are.
         self._unstored_at: float | None = None
         # Sends word to those whom the task names.
@@ -401,6 +404,19 @@ class Follower:
             self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on)}")
         self.stalled_s = stood if is_stalled else None
 
+    def _warn_of_hang(self) -> None:
+        """Say who is waited for, at which line; once, until the gang moves again."""
+        hang, before = self.story.find_hang(self.stop_rules.stood_s), self.hang
+        self.hang = hang
+        if hang is not None and (before is None or before.culprits != hang.culprits):
+            said = hang.describe(log_follow.now())
+            self.record_event("hang", **hang.to_event())
+            self.progress.say(f"warning: the run {said}")
+            self.notify(f"the run {said}")
+        elif hang is None and before is not None:
+            self.record_event("hang_over")
+            self.progress.say("the run that hung goes on")
+
     def _describe_unstored(self) -> str:
         binding = None if self.job.engine == "rayjob" else self.job.checkpoints.binding
         return self.story.describe_unstored(binding, ended=False) if binding else ""
@@ -426,6 +442,7 @@ class Follower:
         self._say_crashes()
         self._warn_of_nan()
         self._warn_of_stall()
+        self._warn_of_hang()
         self._say_proof()
         self._warn_of_store()
         values = self.state()
@@ -451,6 +468,7 @@ class Follower:
             "step": int(last["step"]) if "step" in last and self.story.are_steps_known else None,
             "step_age_s": self._step_age() if begun else None,
             "stalled_s": self.stalled_s,
+            "hang": self.hang.describe(log_follow.now()) if self.hang else None,
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),

@@ -19,13 +19,16 @@ _FRESH_S = 15.0
 
 
 def read_movement(folder: pathlib.Path, now: float) -> tuple[stall.Movement, str]:
-    """Return whether the newest attempt of a run moves, and for how long it has made no step, in words."""
+    """Return whether the newest attempt of a run moves, and in words who hangs, else for how long it made no step."""
     events = files.parse_json_lines(files.read_text(folder / "events.jsonl"))
     history = fold(events, files.parse_json_lines(read_end(folder / "metrics.jsonl")))
     if not history.attempts:
         return "moving", ""
     newest = history.attempts[-1]
     since = max(0.0, now - (newest.last_step_at or newest.started_at))
+    hang = history.find_hang(since)
+    if hang is not None:
+        return "stalled", hang.describe(now)
     return history.judge_movement(since), stall.describe(since, history.pace_meter.read())
 
 
@@ -51,6 +54,9 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
     elif (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
         figures.append(f"{values['step_age_s']:.0f} s ago")
     parts += figures
+    if values.get("hang"):
+        # Of all that is known, the first words fit a line.
+        parts.append(str(values["hang"]).partition("; ")[0])
     if values["restarts"]:
         parts.append(f"restarts {values['restarts']}")
     if values.get("cost_usd"):

@@ -15,7 +15,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import diag_ranks, diag_stacks, processes
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    diag_ranks,
+    diag_stacks,
+    processes,
+    stack_reader,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.stacks import read_main_stack
 
 WAITS = "import os, sys, time\n{more}\ndef waits():\n    print('ready', flush=True)\n    time.sleep(600)\nwaits()\n"
 REGISTERS = "import faulthandler, signal; faulthandler.register(signal.SIGUSR2)"
@@ -52,6 +58,26 @@ def take(run: pathlib.Path, **options: t.Any) -> dict[str, t.Any]:
     return diag_stacks.take_stacks(diag_ranks.find_live_ranks(run), **{"signals": False, **options})
 
 
+@pytest.fixture
+def closed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that lets nobody read the memory of another process."""
+
+    def refuse(pid: int) -> t.NoReturn:
+        raise stack_reader.StackError("not permitted")
+
+    monkeypatch.setattr(stack_reader, "StackReader", refuse)
+
+
+def test_the_line_is_read_from_memory_with_nothing_installed_and_no_signal(
+    tmp_path: pathlib.Path, start: t.Any
+) -> None:
+    program = start()
+    (found,) = take(tmp_path)["ranks"]
+    assert (found["how"], found["problem"]) == ("memory", "") and program.poll() is None
+    assert [str(frame) for frame in read_main_stack(found["text"])] == ["waits (<string>:5)", "<module> (<string>:6)"]
+
+
+@pytest.mark.usefixtures("closed_memory")
 def test_faulthandler_names_the_line_where_a_signal_is_caught(tmp_path: pathlib.Path, start: t.Any) -> None:
     program = start(REGISTERS)
     (quiet,) = take(tmp_path)["ranks"]
@@ -61,6 +87,7 @@ def test_faulthandler_names_the_line_where_a_signal_is_caught(tmp_path: pathlib.
     assert program.poll() is None and "py-spy is not installed" in found["problem"]
 
 
+@pytest.mark.usefixtures("closed_memory")
 def test_a_process_that_would_die_of_a_signal_gets_none(tmp_path: pathlib.Path, start: t.Any) -> None:
     program = start()
     (found,) = take(tmp_path, signals=True)["ranks"]
@@ -68,6 +95,7 @@ def test_a_process_that_would_die_of_a_signal_gets_none(tmp_path: pathlib.Path, 
     assert found["kernel"][0].startswith(f"process {program.pid}: python") and "sleeping" in found["kernel"][0]
 
 
+@pytest.mark.usefixtures("closed_memory")
 def test_a_signal_handler_of_its_own_is_no_stack(tmp_path: pathlib.Path, start: t.Any) -> None:
     program = start(
         "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('saved', file=sys.stderr, flush=True))"
@@ -76,6 +104,7 @@ def test_a_signal_handler_of_its_own_is_no_stack(tmp_path: pathlib.Path, start: 
     assert program.poll() is None and found["how"] is None
 
 
+@pytest.mark.usefixtures("closed_memory")
 def test_py_spy_of_the_environment_comes_first(
     tmp_path: pathlib.Path, start: t.Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +121,7 @@ def test_py_spy_of_the_environment_comes_first(
     assert (tmp_path / "argv").read_text().split() == ["dump", "--pid", str(program.pid)]
     tool.write_text("#!/bin/sh\necho 'Permission Denied: try sudo' >&2\nexit 1\n")
     (found,) = take(tmp_path, signals=True)["ranks"]
-    assert found["how"] == "faulthandler" and found["problem"] == "py-spy: Permission Denied: try sudo"
+    assert found["how"] == "faulthandler" and found["problem"] == "not permitted; py-spy: Permission Denied: try sudo"
 
 
 def test_children_and_threads_are_named(tmp_path: pathlib.Path, start: t.Any) -> None:

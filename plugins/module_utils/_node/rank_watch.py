@@ -1,0 +1,282 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watches the ranks of a node from outside: which of them has turned quiet, and at which line of its program.
+
+A blocked main thread is not scheduled at all, so the kernel's counters tell a rank that waits from one that works, and
+its stack is only read once it is quiet. Events of the kind ``rank_stands`` go into the run's events, and ``rank_moves``
+once such a rank goes on. Who of the gang is waited for is decided where all nodes are known (``_model/hang.py``).
+
+``rank_stands`` holds ``since`` (Unix seconds), ``operation`` (the collective it waits in, else null), ``at`` its
+program's line ({path, line, name}), ``frames``, ``state`` (of /proc/PID/stat), ``waits_in`` (kernel function),
+``child`` (the line at which a process that it started stands), and ``problem`` where the stack cannot be read.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import pathlib
+import re
+import time
+import typing as t
+
+from . import files, stack_reader
+from .pod_log import Tail
+from .stack_reader import Frame, StackError, StackReader
+
+Event = dict[str, t.Any]
+_EVERY_S = 1.0
+# A shorter pause is none: SIGCONT, a slow disk, a save of another rank.
+QUIET_S = 8.0
+# A program may wait for its disk for long, and go on.
+DISK_S = 30.0
+# A rank that computes is looked at now and then: one whose whole stack stays the same so long goes round in circles.
+_SPIN_EVERY_S, _SPIN_LOOKS = 5.0, 7
+# A main thread that was scheduled less than that in a second did nothing (timers of an interpreter wake it).
+_TICKS, _SWITCHES = 1, 2
+# Processes and threads beside the main thread that work: ticks a second, bytes a second.
+_OTHERS_TICKS, _OTHERS_BYTES = 10, 64 << 10
+_MOST_FRAMES, _MOST_CHILDREN = 24, 16
+_STOPPED, _ON_DISK = frozenset("Tt"), frozenset("D")
+# Functions in which a rank waits for the others, of torch.distributed and of what is built on it.
+_OPERATIONS = re.compile(
+    r"^(?:all_reduce|all_gather\w*|all_to_all\w*|barrier|monitored_barrier|broadcast\w*|gather\w*|reduce|reduce_scatter\w*"
+    r"|scatter\w*|send\w*|recv\w*|isend|irecv|batch_isend_irecv|init_process_group|new_group|destroy_process_group"
+    r"|_store_based_barrier|_sync_buffers|_sync_module_states|_verify_param_shape_across_processes|wait_for_everyone"
+    r"|rendezvous|_rendezvous_helper)$"
+)
+_BACKWARD = "_engine_run_backward"
+_COLLECTIVE_PATHS = re.compile(r"/(?:torch/distributed|horovod|mpi4py|deepspeed/comm|accelerate)/")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<")
+_TORCH = re.compile(r"/(?:site|dist)-packages/(?:torch|accelerate|deepspeed)/|/lib/python3\.\d+/(?!site-packages/)|^<")
+
+
+class Progress(t.NamedTuple):
+    """What the kernel counted of a rank until now: of its main thread, and of all else that belongs to it."""
+
+    state: str
+    ticks: int
+    switches: int
+    others_ticks: int
+    others_bytes: int
+    children: tuple[int, ...] = ()
+
+
+class _Watched:
+    """A rank and what is known of it."""
+
+    def __init__(self, started: Event, now: float) -> None:
+        self.started = started
+        self.pid = stack_reader.find_python(int(started["pid"]))
+        self.before: Progress | None = None
+        self.quiet_since = now
+        self.looks: list[list[Frame]] = []
+        self.looked_at = now
+        self.stands = False
+        self.reader: StackReader | None = None
+
+
+class RankWatch:
+    """Looks at the ranks of a node once a second. Parameters as of ``rank_transport.TransportRecorder``."""
+
+    def __init__(self, run_dir: pathlib.Path, node: str, since: int | None = None) -> None:
+        self.node, self.events = node, run_dir / "events.jsonl"
+        self._tail = Tail(self.events, new=since is None, since=since or 0)
+        self._ranks: dict[int, _Watched] = {}
+        self._due = 0.0
+
+    def update(self, now: float | None = None) -> None:
+        """Look, if it is time to, and record which ranks stand or move again. ``now``: monotonic seconds."""
+        now = time.monotonic() if now is None else now
+        if now < self._due:
+            return
+        self._due = now + _EVERY_S
+        try:
+            for line in self._tail.lines():
+                self._take(line, now)
+            for rank, watched in self._ranks.items():
+                event = self._look(watched, now)
+                if event is not None:
+                    about = {"node": self.node, "rank": rank, "attempt": watched.started.get("attempt")}
+                    files.append_json(self.events, {"at": time.time(), **about, **event})
+        except OSError:
+            # Without room for what was seen nobody is told; the job runs on.
+            return
+
+    def _take(self, line: Event, now: float) -> None:
+        rank = line.get("rank")
+        if not isinstance(rank, int) or line.get("kind") not in ("worker_started", "worker_exit"):
+            return
+        before = self._ranks.pop(rank, None)
+        if before is not None and before.reader is not None:
+            before.reader.close()
+        if line["kind"] == "worker_started" and isinstance(line.get("pid"), int):
+            self._ranks[rank] = _Watched(line, now)
+
+    def _look(self, watched: _Watched, now: float) -> Event | None:
+        progress, before = read_progress(watched.pid), watched.before
+        watched.before = progress
+        if progress is None:
+            # A shell around the program may have started it by now.
+            watched.pid = stack_reader.find_python(int(watched.started["pid"]))
+            return None
+        if before is None or not _is_quiet(before, progress):
+            watched.quiet_since = now
+            return self._look_at_busy(watched, now)
+        quiet_s = now - watched.quiet_since
+        if watched.stands or quiet_s < QUIET_S:
+            return None
+        frames, problem = self._read(watched)
+        same, watched.looks = bool(watched.looks) and watched.looks[-1] == frames, [frames]
+        if not same or not _is_stuck(before, progress, frames, quiet_s):
+            return None
+        watched.stands = True
+        return _describe(watched.pid, progress, frames, problem, quiet_s)
+
+    def _look_at_busy(self, watched: _Watched, now: float) -> Event | None:
+        """Look at a rank that is scheduled: it moves again, or it computes at one and the same place for long."""
+        if watched.stands and not watched.looks[1:]:
+            watched.stands, watched.looks = False, []
+            return {"kind": "rank_moves"}
+        if now - watched.looked_at < _SPIN_EVERY_S:
+            return None
+        watched.looked_at = now
+        frames, _problem = self._read(watched)
+        if watched.looks and watched.looks[-1] != frames:
+            stood, watched.stands, watched.looks = watched.stands, False, [frames]
+            return {"kind": "rank_moves"} if stood else None
+        watched.looks = [*watched.looks, frames][-_SPIN_LOOKS:]
+        if watched.stands or not frames or find_operation(frames) or len(watched.looks) < _SPIN_LOOKS:
+            return None
+        watched.stands = True
+        progress = t.cast(Progress, watched.before)
+        return _describe(watched.pid, progress, frames, "", _SPIN_EVERY_S * (_SPIN_LOOKS - 1))
+
+    def _read(self, watched: _Watched) -> tuple[list[Frame], str]:
+        """Return the frames of a rank's main thread, else nothing and why."""
+        try:
+            watched.reader = watched.reader or StackReader(watched.pid)
+            return watched.reader.read_main(), ""
+        except StackError as exc:
+            return [], str(exc)
+
+
+def read_progress(pid: int) -> Progress | None:
+    """Return what the kernel counted of a process until now, None once it has ended."""
+    own = _read_stat(pid, pid)
+    if own is None:
+        return None
+    main, total = own, _read_stat(pid)
+    children = tuple(_list_descendants(pid))
+    found = [pid, *children]
+    ticks = sum(stat[1] for stat in (total, *map(_read_stat, children)) if stat is not None)
+    moved = sum(_read_io(one) for one in found)
+    return Progress(main[0], main[1], _read_switches(pid), ticks - main[1], moved, children)
+
+
+def find_operation(frames: t.Sequence[Frame]) -> str | None:
+    """Return the operation in which the frames of a rank, the innermost first, wait for the others; None where none."""
+    for frame in frames:
+        name = frame.name.rpartition(".")[2]
+        if name == _BACKWARD:
+            return "backward"
+        if _OPERATIONS.match(name) and _COLLECTIVE_PATHS.search(frame.path):
+            return name
+        if name in ("forward", "_pre_forward") and frame.path.endswith("torch/nn/parallel/distributed.py"):
+            return "forward of DistributedDataParallel"
+    return None
+
+
+def find_place(frames: t.Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the program itself; of one that is installed, the innermost outside of torch."""
+    for libraries in (_LIBRARY, _TORCH):
+        place = next((frame for frame in frames if not libraries.search(frame.path)), None)
+        if place is not None:
+            return place
+    return None
+
+
+def _is_quiet(before: Progress, now: Progress) -> bool:
+    if now.state in _STOPPED:
+        return True
+    return now.ticks - before.ticks <= _TICKS and now.switches - before.switches <= _SWITCHES
+
+
+def _is_stuck(before: Progress, now: Progress, frames: t.Sequence[Frame], quiet_s: float) -> bool:
+    """Return whether a quiet rank stands: it waits for others, or nothing that belongs to it works for it."""
+    if now.state in _STOPPED or find_operation(frames):
+        return True
+    if now.state in _ON_DISK and quiet_s < DISK_S:
+        return False
+    works = now.others_ticks - before.others_ticks >= _OTHERS_TICKS
+    return not works and now.others_bytes - before.others_bytes < _OTHERS_BYTES
+
+
+def _describe(pid: int, progress: Progress, frames: list[Frame], problem: str, stood_s: float) -> Event:
+    return {
+        "kind": "rank_stands",
+        "since": round(time.time() - stood_s, 3),
+        "operation": find_operation(frames),
+        "place": _to_plain(find_place(frames)),
+        "state": progress.state,
+        "waits_in": _read_text(f"/proc/{pid}/wchan").strip("0\n") or None,
+        "child": _to_plain(_find_child_place(progress.children)),
+        "frames": [list(frame) for frame in frames[:_MOST_FRAMES]],
+        "problem": problem,
+    }
+
+
+def _to_plain(frame: Frame | None) -> dict[str, t.Any] | None:
+    return frame._asdict() if frame is not None else None
+
+
+def _find_child_place(children: t.Sequence[int]) -> Frame | None:
+    """Return where the first child of a rank that is in the program itself stands, such as a data loader's worker."""
+    for child in children[:_MOST_CHILDREN]:
+        try:
+            reader = StackReader(child)
+        except StackError:
+            continue
+        try:
+            place = find_place(reader.read_main())
+        except StackError:
+            continue
+        finally:
+            reader.close()
+        if place is not None:
+            return place
+    return None
+
+
+def _list_descendants(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        if len(found) <= _MOST_CHILDREN:
+            found += stack_reader.list_children(parent)
+    return found[1 : _MOST_CHILDREN + 1]
+
+
+def _read_stat(pid: int, task: int | None = None) -> tuple[str, int] | None:
+    """Return (state, clock ticks used) of a process, or of one of its threads; None once it has ended."""
+    text = _read_text(f"/proc/{pid}/stat" if task is None else f"/proc/{pid}/task/{task}/stat")
+    # The command's name may hold spaces and parentheses.
+    fields = text[text.rfind(")") + 2 :].split()
+    return (fields[0], int(fields[11]) + int(fields[12])) if len(fields) > 12 and fields[0] not in "ZX" else None
+
+
+def _read_switches(pid: int) -> int:
+    lines = _read_text(f"/proc/{pid}/task/{pid}/status").splitlines()
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+
+def _read_io(pid: int) -> int:
+    lines = _read_text(f"/proc/{pid}/io").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar")))
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            return handle.read()
+    except OSError:
+        return ""

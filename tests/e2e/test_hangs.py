@@ -1,0 +1,102 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A hang is named by rank and line, of real ranks of a program that knows nothing of it; a pause is none."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
+from ansible_collections.muster.training.tests.support.hung_gangs import PROGRAM, Gang, Ranks, name_all, read_lines
+
+LIMIT_S = 25.0
+# Of the run that is trained by the controller.
+PRINTED = {"step_pattern": r"iter (?P<step>[0-9]+) loss (?P<loss>\S+)"}
+LINES = read_lines()
+KINDS = sorted(set(LINES) - {"spin", "leave"})
+SHORT = ("loader_worker", "other", "stop")
+PAUSES = ("save", "evaluate", "short_pause", "compile")
+WORLD = 3
+
+
+@pytest.fixture
+def ranks(torch_python: str) -> t.Iterator[Ranks]:
+    found = Ranks(torch_python)
+    yield found
+    found.close()
+
+
+def test_hangs_are_named_and_a_save_is_not(ranks: Ranks, tmp_path: pathlib.Path) -> None:
+    """Three kinds at once, and a save of twelve seconds for which the others wait."""
+    gangs = [Gang(ranks, tmp_path / kind, kind, WORLD, 1) for kind in SHORT]
+    save = Gang(ranks, tmp_path / "save", "save", WORLD, 0, HANG_S="12")
+    found = name_all([*gangs, save], 14.0)
+    assert "save" not in found, found["save"].hang.text
+    check(gangs, found)
+
+
+def check(gangs: t.Sequence[Gang], found: t.Mapping[str, t.Any]) -> None:
+    problems = []
+    for gang in gangs:
+        named = found.get(gang.kind)
+        if named is None:
+            problems.append(f"{gang.kind}: not named, {gang.history.attempts[-1].standing}")
+            continue
+        said = [(item.rank, item.place.line if item.place else None) for item in named.hang.culprits]
+        if said != [(gang.bad, LINES[gang.kind])]:
+            problems.append(f"{gang.kind}: {said} instead of {(gang.bad, LINES[gang.kind])}: {named.hang.text}")
+        print(f"{gang.kind:14} {named.after_s:5.1f} s  {named.hang.text}")
+    assert not problems, "\n".join(problems)
+
+
+def test_train_status_and_diagnose_name_it(world: World, torch_python: str, tmp_path: pathlib.Path) -> None:
+    """One value from the watch on a node to the screen, the record, status, diagnose and what is kept after a cancel."""
+    env = {"HANG_KIND": "lock", "HANG_RANK": "1", "HANG_TRUTH": str(tmp_path / "truth")}
+    job = {"name": "e2e", "nodes": 2, "script": str(PROGRAM), "env": env, "metrics": PRINTED}
+    play = world.start(job=job, muster_training_python=torch_python)
+    where = f"rank 1 on node-2 waits for a lock at ddp_program.py:{LINES['lock']} (lock)"
+    waits = "rank 0 waits in backward at ddp_program.py:"
+    until(lambda: "hangs for" in play.output, "the hang is said", 120)
+    said = next(line for line in play.output.splitlines() if "hangs for" in line)
+    assert "warning: the run hangs for" in said and where in said and waits in said, said
+    assert time.time() - float((tmp_path / "truth").read_text().split()[2]) < 20
+    status = world.play("status").output
+    assert "hangs for" in status and where in status, status
+    found = world.play("diagnose").output
+    assert "rank_hangs" in found and where in found, found
+    world.play("cancel")
+    play.wait()
+    events = [line for line in world.events() if line["kind"] == "hang"]
+    assert [line["ranks"][0]["rank"] for line in events] == [1]
+    assert [where in hang["text"] for hang in world.record()["hangs"]] == [True], world.record()
+    assert "ddp_program.py:" in (world.run_folder() / "logs" / "node-2.stacks").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MUSTER_HANG_ROUNDS", "5"))))
+def test_every_kind_is_named(ranks: Ranks, tmp_path: pathlib.Path, seed: int) -> None:
+    """All kinds, each of them with another rank and another number of ranks, four gangs at a time."""
+    for start in range(0, len(KINDS), 4):
+        gangs = []
+        for number, kind in enumerate(KINDS[start : start + 4]):
+            world = (3, 4, 5)[(number + seed) % 3]
+            gangs.append(
+                Gang(ranks, tmp_path / kind, kind, world, (number + seed) % world, HANG_STEP=str(5 + 7 * seed))
+            )
+        check(gangs, name_all(gangs, LIMIT_S))
+        for gang in gangs:
+            for pid in gang.pids.values():
+                os.killpg(pid, 9)
+
+
+@pytest.mark.long
+def test_pauses_are_not_hangs(ranks: Ranks, tmp_path: pathlib.Path) -> None:
+    """While one rank saves, evaluates, compiles or pauses for a moment, the others wait for it, and nothing hangs."""
+    gangs = [Gang(ranks, tmp_path / kind, kind, WORLD, 0, HANG_S="25") for kind in PAUSES]
+    assert {kind: named.hang.text for kind, named in name_all(gangs, 40.0).items()} == {}

@@ -1,0 +1,171 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real ranks that stand, work and move again, seen from outside; the clock of the watch is the test's."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import rank_watch
+from ansible_collections.muster.training.plugins.module_utils._node.rank_watch import (
+    RankWatch,
+    find_operation,
+    find_place,
+)
+from ansible_collections.muster.training.plugins.module_utils._node.stack_reader import Frame
+
+TORCH = "/v/lib/python3.13/site-packages/torch"
+REDUCE = Frame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 9)
+MINE = Frame("main", "/x/train.py", 20)
+
+
+class Watched:
+    """A rank that runs a program, and a watch whose seconds pass as the test says."""
+
+    def __init__(self, folder: pathlib.Path, program: str) -> None:
+        self.folder, self.now = folder, 100.0
+        (folder / "events.jsonl").touch()
+        self.watch = RankWatch(folder, "node-1")
+        self.program = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        assert self.program.stdout is not None and self.program.stdout.readline() == b"ready\n"
+        self.tell({"kind": "worker_started", "rank": 3, "pid": self.program.pid, "attempt": 2})
+
+    def tell(self, line: dict[str, t.Any]) -> None:
+        with open(self.folder / "events.jsonl", "a", encoding="utf-8") as handle:
+            handle.write(json.dumps({"at": time.time(), **line}) + "\n")
+
+    def look(self, seconds: int, real_s: float = 0.02) -> list[dict[str, t.Any]]:
+        """Let seconds pass, each of which lasts ``real_s``; return what was told in them."""
+        before = len(self.events())
+        for _second in range(seconds):
+            time.sleep(real_s)
+            self.now += 1.0
+            self.watch.update(self.now)
+        return self.events()[before:]
+
+    def events(self) -> list[dict[str, t.Any]]:
+        return [json.loads(line) for line in (self.folder / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def watched(tmp_path: pathlib.Path) -> t.Iterator[t.Callable[[str], Watched]]:
+    started: list[Watched] = []
+
+    def start(program: str) -> Watched:
+        started.append(Watched(tmp_path, program))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.program.kill()
+        one.program.wait()
+
+
+STANDS = "import threading\ndef stand(secret):\n    print('ready', flush=True)\n    lock.acquire()\nlock = threading.Lock()\nlock.acquire()\nstand('hunter2')\n"
+
+
+def test_a_rank_that_stands_is_told_once_with_its_line_and_no_values(watched: t.Callable[[str], Watched]) -> None:
+    one = watched(STANDS)
+    assert one.look(int(rank_watch.QUIET_S)) == []
+    (event,) = one.look(20)
+    assert (event["kind"], event["node"], event["rank"], event["attempt"]) == ("rank_stands", "node-1", 3, 2)
+    assert event["place"] == {"name": "stand", "path": "<string>", "line": 4} or event["place"] is None
+    assert event["frames"][0] == ["stand", "<string>", 4] and event["operation"] is None and not event["problem"]
+    assert "hunter2" not in json.dumps(event) and event["state"] == "S"
+    assert 5 <= time.time() - event["since"] <= 15
+
+
+def test_it_moves_again_as_soon_as_it_is_scheduled(watched: t.Callable[[str], Watched]) -> None:
+    one = watched(
+        "import signal, time\ndef work(*_):\n    end = time.time() + 600\n    while time.time() < end: pass\n"
+        "signal.signal(signal.SIGUSR1, work)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    assert [event["kind"] for event in one.look(12)] == ["rank_stands"]
+    one.program.send_signal(signal.SIGUSR1)
+    time.sleep(0.3)
+    assert [event["kind"] for event in one.look(2, 0.1)] == ["rank_moves"]
+
+
+def test_a_short_stop_is_not_told_and_a_long_one_is(watched: t.Callable[[str], Watched]) -> None:
+    one = watched("import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.002)\n")
+    assert one.look(12, 0.05) == [], "it works"
+    one.program.send_signal(signal.SIGSTOP)
+    time.sleep(0.1)
+    assert one.look(3) == []
+    one.program.send_signal(signal.SIGCONT)
+    assert one.look(12, 0.05) == []
+    one.program.send_signal(signal.SIGSTOP)
+    time.sleep(0.1)
+    assert [(event["kind"], event["state"]) for event in one.look(12)] == [("rank_stands", "T")]
+
+
+def test_a_rank_whose_child_works_does_not_stand(watched: t.Callable[[str], Watched]) -> None:
+    one = watched(
+        "import subprocess\nprint('ready', flush=True)\nsubprocess.run(['sh', '-c', 'while :; do :; done'])\n"
+    )
+    assert one.look(11, 0.25) == []
+    os.kill(rank_watch.read_progress(one.program.pid).children[0], 9)  # type: ignore[union-attr]
+
+
+def test_an_endless_loop_is_told_once_its_stack_stays_the_same(watched: t.Callable[[str], Watched]) -> None:
+    one = watched("print('ready', flush=True)\ndef turn():\n    while True:\n        pass\nturn()\n")
+    events = one.look(45, 0.03)
+    assert [event["kind"] for event in events] == ["rank_stands"], events
+    assert events[0]["state"] == "R" and events[0]["frames"][0][0] == "turn"
+
+
+def test_a_rank_that_has_ended_is_watched_no_longer(watched: t.Callable[[str], Watched]) -> None:
+    one = watched(STANDS)
+    one.look(3)
+    one.program.kill()
+    one.program.wait()
+    one.tell({"kind": "worker_exit", "rank": 3, "exit_code": 137})
+    assert one.look(15) == []
+
+
+def test_a_full_disk_does_not_end_the_watch(
+    watched: t.Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = watched(STANDS)
+
+    def fail(*_args: t.Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rank_watch.files, "append_json", fail)
+    assert one.look(15) == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "operation"),
+    [
+        ([REDUCE, MINE], "all_reduce"),
+        ([Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1), MINE], "backward"),
+        (
+            [Frame("DistributedDataParallel.forward", f"{TORCH}/nn/parallel/distributed.py", 1), MINE],
+            "forward of DistributedDataParallel",
+        ),
+        ([Frame("all_reduce", "/x/train.py", 3)], None),
+        ([Frame("Lock.reduce", f"{TORCH}/utils/data/x.py", 3), MINE], None),
+        ([], None),
+    ],
+)
+def test_the_operation_in_which_a_rank_waits(frames: list[Frame], operation: str | None) -> None:
+    assert find_operation(frames) == operation
+
+
+def test_the_place_is_of_the_program_itself() -> None:
+    installed = Frame("train", "/v/lib/python3.13/site-packages/trl/scripts/sft.py", 7)
+    library = Frame("wait", "/p/lib/python3.13/threading.py", 3)
+    assert find_place([library, REDUCE, MINE]) == MINE
+    assert find_place([library, REDUCE, installed]) == installed
+    assert find_place([library, REDUCE]) is None
