@@ -4,7 +4,7 @@
 """Who of a gang is waited for: the rule that names a hang, by what the nodes saw of ranks that stand. Pure.
 
 A rank that stands outside of a collective while the others wait in one is waited for. Where all wait, those in another
-operation than most are. While any rank works, such as one that saves or evaluates, nobody hangs.
+operation than most are. While any rank works, such as one that saves or evaluates, there is no hang.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Attempt:
     hangs: list[tuple[float, float | None, str]] = dataclasses.field(default_factory=list)
 
     def take_standing(self, line: t.Mapping[str, object], at: float) -> None:
-        """Take in that a rank stands or moves, or that the gang hangs or goes on."""
+        """Take in that a rank stands or moves, or that the gang hangs or continues."""
         kind = line.get("kind")
         if kind == "hang":
             since = parse_finite(line.get("since"))

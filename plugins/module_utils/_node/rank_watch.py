@@ -5,7 +5,7 @@
 
 A blocked main thread is not scheduled at all, so the kernel's counters tell a rank that waits from one that works, and
 its stack is only read once it is quiet. Events of the kind ``rank_stands`` go into the run's events, and ``rank_moves``
-once such a rank goes on. Who of the gang is waited for is decided where all nodes are known (``_model/hang.py``).
+once such a rank continues. Who of the gang is waited for is decided where all nodes are known (``_model/hang.py``).
 
 ``rank_stands`` holds ``since`` (Unix seconds), ``operation`` (the collective it waits in, else null), ``at`` its
 program's line ({path, line, name}), ``frames``, ``state`` (of /proc/PID/stat), ``waits_in`` (kernel function),
@@ -22,7 +22,7 @@ import typing as t
 
 from . import files, stack_reader
 from .pod_log import Tail
-from .stack_reader import Frame, StackError, StackReader
+from .stack_reader import StackError, StackFrame, StackReader
 
 Event = dict[str, t.Any]
 _EVERY_S = 1.0
@@ -51,7 +51,7 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<")
 _TORCH = re.compile(r"/(?:site|dist)-packages/(?:torch|accelerate|deepspeed)/|/lib/python3\.\d+/(?!site-packages/)|^<")
 
 
-class Progress(t.NamedTuple):
+class RankCounters(t.NamedTuple):
     """What the kernel counted of a rank until now: of its main thread, and of all else that belongs to it."""
 
     state: str
@@ -68,9 +68,9 @@ class _Watched:
     def __init__(self, started: Event, now: float) -> None:
         self.started = started
         self.pid = stack_reader.find_python(int(started["pid"]))
-        self.before: Progress | None = None
+        self.before: RankCounters | None = None
         self.quiet_since = now
-        self.looks: list[list[Frame]] = []
+        self.looks: list[list[StackFrame]] = []
         self.looked_at = now
         self.stands = False
         self.reader: StackReader | None = None
@@ -95,12 +95,12 @@ class RankWatch:
             for line in self._tail.lines():
                 self._take(line, now)
             for rank, watched in self._ranks.items():
-                event = self._look(watched, now)
+                event = self._judge(watched, now)
                 if event is not None:
                     about = {"node": self.node, "rank": rank, "attempt": watched.started.get("attempt")}
                     files.append_json(self.events, {"at": time.time(), **about, **event})
         except OSError:
-            # Without room for what was seen nobody is told; the job runs on.
+            # There is no room for what was seen; the job runs on.
             return
 
     def _take(self, line: Event, now: float) -> None:
@@ -113,16 +113,16 @@ class RankWatch:
         if line["kind"] == "worker_started" and isinstance(line.get("pid"), int):
             self._ranks[rank] = _Watched(line, now)
 
-    def _look(self, watched: _Watched, now: float) -> Event | None:
+    def _judge(self, watched: _Watched, now: float) -> Event | None:
         progress, before = read_progress(watched.pid), watched.before
         watched.before = progress
         if progress is None:
-            # A shell around the program may have started it by now.
+            # A shell around the program may have started it meanwhile.
             watched.pid = stack_reader.find_python(int(watched.started["pid"]))
             return None
         if before is None or not _is_quiet(before, progress):
             watched.quiet_since = now
-            return self._look_at_busy(watched, now)
+            return self._judge_busy(watched, now)
         quiet_s = now - watched.quiet_since
         if watched.stands or quiet_s < QUIET_S:
             return None
@@ -133,7 +133,7 @@ class RankWatch:
         watched.stands = True
         return _describe(watched.pid, progress, frames, problem, quiet_s)
 
-    def _look_at_busy(self, watched: _Watched, now: float) -> Event | None:
+    def _judge_busy(self, watched: _Watched, now: float) -> Event | None:
         """Look at a rank that is scheduled: it moves again, or it computes at one and the same place for long."""
         if watched.stands and not watched.looks[1:]:
             watched.stands, watched.looks = False, []
@@ -142,17 +142,17 @@ class RankWatch:
             return None
         watched.looked_at = now
         frames, _problem = self._read(watched)
-        if watched.looks and watched.looks[-1] != frames:
+        if watched.looks and _without_last_line(watched.looks[-1]) != _without_last_line(frames):
             stood, watched.stands, watched.looks = watched.stands, False, [frames]
             return {"kind": "rank_moves"} if stood else None
         watched.looks = [*watched.looks, frames][-_SPIN_LOOKS:]
         if watched.stands or not frames or find_operation(frames) or len(watched.looks) < _SPIN_LOOKS:
             return None
         watched.stands = True
-        progress = t.cast(Progress, watched.before)
+        progress = t.cast(RankCounters, watched.before)
         return _describe(watched.pid, progress, frames, "", _SPIN_EVERY_S * (_SPIN_LOOKS - 1))
 
-    def _read(self, watched: _Watched) -> tuple[list[Frame], str]:
+    def _read(self, watched: _Watched) -> tuple[list[StackFrame], str]:
         """Return the frames of a rank's main thread, else nothing and why."""
         try:
             watched.reader = watched.reader or StackReader(watched.pid)
@@ -161,7 +161,7 @@ class RankWatch:
             return [], str(exc)
 
 
-def read_progress(pid: int) -> Progress | None:
+def read_progress(pid: int) -> RankCounters | None:
     """Return what the kernel counted of a process until now, None once it has ended."""
     own = _read_stat(pid, pid)
     if own is None:
@@ -171,10 +171,10 @@ def read_progress(pid: int) -> Progress | None:
     found = [pid, *children]
     ticks = sum(stat[1] for stat in (total, *map(_read_stat, children)) if stat is not None)
     moved = sum(_read_io(one) for one in found)
-    return Progress(main[0], main[1], _read_switches(pid), ticks - main[1], moved, children)
+    return RankCounters(main[0], main[1], _read_switches(pid), ticks - main[1], moved, children)
 
 
-def find_operation(frames: t.Sequence[Frame]) -> str | None:
+def find_operation(frames: t.Sequence[StackFrame]) -> str | None:
     """Return the operation in which the frames of a rank, the innermost first, wait for the others; None where none."""
     for frame in frames:
         name = frame.name.rpartition(".")[2]
@@ -187,7 +187,7 @@ def find_operation(frames: t.Sequence[Frame]) -> str | None:
     return None
 
 
-def find_place(frames: t.Sequence[Frame]) -> Frame | None:
+def find_place(frames: t.Sequence[StackFrame]) -> StackFrame | None:
     """Return the innermost frame of the program itself; of one that is installed, the innermost outside of torch."""
     for libraries in (_LIBRARY, _TORCH):
         place = next((frame for frame in frames if not libraries.search(frame.path)), None)
@@ -196,13 +196,18 @@ def find_place(frames: t.Sequence[Frame]) -> Frame | None:
     return None
 
 
-def _is_quiet(before: Progress, now: Progress) -> bool:
+def _without_last_line(frames: list[StackFrame]) -> list[StackFrame]:
+    """Return frames without the line of the innermost: a loop of two lines is one place."""
+    return [frame._replace(line=0) for frame in frames[:1]] + frames[1:]
+
+
+def _is_quiet(before: RankCounters, now: RankCounters) -> bool:
     if now.state in _STOPPED:
         return True
     return now.ticks - before.ticks <= _TICKS and now.switches - before.switches <= _SWITCHES
 
 
-def _is_stuck(before: Progress, now: Progress, frames: t.Sequence[Frame], quiet_s: float) -> bool:
+def _is_stuck(before: RankCounters, now: RankCounters, frames: t.Sequence[StackFrame], quiet_s: float) -> bool:
     """Return whether a quiet rank stands: it waits for others, or nothing that belongs to it works for it."""
     if now.state in _STOPPED or find_operation(frames):
         return True
@@ -212,7 +217,7 @@ def _is_stuck(before: Progress, now: Progress, frames: t.Sequence[Frame], quiet_
     return not works and now.others_bytes - before.others_bytes < _OTHERS_BYTES
 
 
-def _describe(pid: int, progress: Progress, frames: list[Frame], problem: str, stood_s: float) -> Event:
+def _describe(pid: int, progress: RankCounters, frames: list[StackFrame], problem: str, stood_s: float) -> Event:
     return {
         "kind": "rank_stands",
         "since": round(time.time() - stood_s, 3),
@@ -226,11 +231,11 @@ def _describe(pid: int, progress: Progress, frames: list[Frame], problem: str, s
     }
 
 
-def _to_plain(frame: Frame | None) -> dict[str, t.Any] | None:
+def _to_plain(frame: StackFrame | None) -> dict[str, t.Any] | None:
     return frame._asdict() if frame is not None else None
 
 
-def _find_child_place(children: t.Sequence[int]) -> Frame | None:
+def _find_child_place(children: t.Sequence[int]) -> StackFrame | None:
     """Return where the first child of a rank that is in the program itself stands, such as a data loader's worker."""
     for child in children[:_MOST_CHILDREN]:
         try:

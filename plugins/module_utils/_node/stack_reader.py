@@ -8,7 +8,7 @@ Include/internal/pycore_runtime.h); for 3.11 and 3.12 their offsets are in the t
 Include/cpython of those versions, 64 bits). Functions, files and line numbers are read, never values of variables.
 
 The kernel allows it for processes of the same user; where Yama's ``ptrace_scope`` is 1, for descendants only, such as
-the ranks of a supervisor (Documentation/admin-guide/LSM/Yama.rst).
+the ranks of a supervisor (the kernel's documentation of Yama).
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
@@ -53,7 +53,7 @@ _TABLE = {
 _PYTHON = re.compile(r"(?:^|/)(?:libpython|python)(3)\.(\d+)[^/]*$|(?:^|/)python3?$")
 
 
-class Frame(t.NamedTuple):
+class StackFrame(t.NamedTuple):
     """A frame of a stack: function, file and line."""
 
     name: str
@@ -96,7 +96,7 @@ class StackReader:
             os.close(self._memory)
             self._memory = -1
 
-    def read_main(self) -> list[Frame]:
+    def read_main(self) -> list[StackFrame]:
         """Return the frames of the main thread, the innermost first, as two looks in succession have seen them.
 
         A thread that runs may change its frames between two looks: the last one counts then.
@@ -113,7 +113,7 @@ class StackReader:
             raise StackError("its main thread runs no Python")
         return before
 
-    def read_threads(self, only: int | None = None) -> dict[int, list[Frame]]:
+    def read_threads(self, only: int | None = None) -> dict[int, list[StackFrame]]:
         """Return by thread id the frames of each thread, the innermost first.
 
         :param only: the one thread to read.
@@ -124,8 +124,8 @@ class StackReader:
         except (OSError, struct.error, ValueError, IndexError, OverflowError) as exc:
             raise StackError(_explain(exc)) from exc
 
-    def _walk_threads(self, only: int | None) -> dict[int, list[Frame]]:
-        at, found = self._offsets, dict[int, list[Frame]]()
+    def _walk_threads(self, only: int | None) -> dict[int, list[StackFrame]]:
+        at, found = self._offsets, dict[int, list[StackFrame]]()
         thread = self._pointer(self._pointer(self._runtime + at["interpreters_head"]) + at["threads_head"])
         count = 0
         while thread and count < _MOST_THREADS:
@@ -142,8 +142,8 @@ class StackReader:
             return self._pointer(thread + at["current_frame"])
         return self._pointer(self._pointer(thread + at["cframe"]) + at["cframe_frame"])
 
-    def _walk_frames(self, frame: int) -> list[Frame]:
-        at, frames, count = self._offsets, list[Frame](), 0
+    def _walk_frames(self, frame: int) -> list[StackFrame]:
+        at, frames, count = self._offsets, list[StackFrame](), 0
         while frame and count < _MOST_FRAMES:
             count += 1
             raw = self._read(frame, 80)
@@ -154,7 +154,7 @@ class StackReader:
             frame = _pointer_in(raw, at["previous"])
         return frames
 
-    def _describe(self, code: int, instruction: int) -> Frame:
+    def _describe(self, code: int, instruction: int) -> StackFrame:
         at = self._offsets
         raw = self._read(code, 200)
         names = _pointer_in(raw, at["qualname"]), _pointer_in(raw, at["filename"]), _pointer_in(raw, at["linetable"])
@@ -166,7 +166,7 @@ class StackReader:
             if not 0 <= size < 1 << 20:
                 raise ValueError("line table")
             self._lines[key] = find_line(self._read(names[2] + at["bytes_data"], size), first, index)
-        return Frame(self._text(names[0]), self._text(names[1]), self._lines[key])
+        return StackFrame(self._text(names[0]), self._text(names[1]), self._lines[key])
 
     def _text(self, address: int) -> str:
         """Return a string of the process (PyASCIIObject or PyCompactUnicodeObject, Include/cpython/unicodeobject.h)."""
@@ -224,7 +224,7 @@ def _pointer_in(raw: bytes, at: int) -> int:
 
 
 def find_line(table: bytes, first: int, index: int) -> int:
-    """Return the line of a code unit, by a code object's line table (Objects/locations.md of CPython).
+    """Return the line of a code unit, by a code object's line table (CPython's notes on its location table).
 
     :param first: the line of the definition. :param index: the number of the code unit.
     """

@@ -185,7 +185,7 @@ def _find_hang(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]
     if hung is not None and (hung.is_certain or progress.state in ("late", "hanging")):
         waited = f" for {stall.format_span(max(0.0, run.now - hung.since))}"
         for item in hung.culprits:
-            # Which of the others wait is told once.
+            # What the others do is said with a single culprit only.
             others = hung.text.partition("; ")[2] if len(hung.culprits) == 1 else ""
             text = f"{hang.describe_rank(item)}{waited}{f'; {others}' if others else ''}"
             yield build_live_cause("rank_hangs", text, item.node)

@@ -415,7 +415,7 @@ class Follower:
             self.notify(f"the run {said}")
         elif hang is None and before is not None:
             self.record_event("hang_over")
-            self.progress.say("the run that hung goes on")
+            self.progress.say("the run hangs no longer")
 
     def _describe_unstored(self) -> str:
         binding = None if self.job.engine == "rayjob" else self.job.checkpoints.binding

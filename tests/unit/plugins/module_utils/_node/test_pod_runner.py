@@ -9,6 +9,7 @@ import io
 import json
 import pathlib
 import signal
+import sys
 import tarfile
 import time
 import typing as t
@@ -111,6 +112,16 @@ def test_where_its_ranks_stand_is_told_before_they_are_stopped(lab: PodLab) -> N
     assert (stack["rank"], stack["pid"], stack["node"]) == (0, began["pid"], "n0")
     assert stack["kernel"][0].startswith(f"process {began['pid']}: sh, ") and "py-spy" in stack["problem"]
     assert end.events("pod_ready")[0]["detail"] is None
+
+
+def test_a_rank_that_stands_is_told_in_the_log_with_its_line(lab: PodLab) -> None:
+    program = "import time\ndef wait():\n    open('up', 'w').close()\n    time.sleep(600)\nwait()"
+    process = lab.start(lab.spec(0, recorded(sys.executable, "-c", program), grace_s=1))
+    started(lab)
+    eventually(lambda: "rank_stands" in (lab.run_dir(0) / "events.jsonl").read_text(), "it is seen", within_s=40)
+    process.send_signal(signal.SIGTERM)
+    (event,) = lab.end(process).events("rank_stands")
+    assert (event["rank"], event["node"], event["frames"][0]) == (0, "n0", ["wait", "<string>", 4])
 
 
 def test_who_does_not_stop_in_time_is_killed_with_all_that_it_started(lab: PodLab) -> None:

@@ -22,11 +22,11 @@ from ansible_collections.muster.training.plugins.module_utils._node.rank_watch i
     find_operation,
     find_place,
 )
-from ansible_collections.muster.training.plugins.module_utils._node.stack_reader import Frame
+from ansible_collections.muster.training.plugins.module_utils._node.stack_reader import StackFrame
 
 TORCH = "/v/lib/python3.13/site-packages/torch"
-REDUCE = Frame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 9)
-MINE = Frame("main", "/x/train.py", 20)
+REDUCE = StackFrame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 9)
+MINE = StackFrame("main", "/x/train.py", 20)
 
 
 class Watched:
@@ -149,23 +149,23 @@ def test_a_full_disk_does_not_end_the_watch(
     ("frames", "operation"),
     [
         ([REDUCE, MINE], "all_reduce"),
-        ([Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1), MINE], "backward"),
+        ([StackFrame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1), MINE], "backward"),
         (
-            [Frame("DistributedDataParallel.forward", f"{TORCH}/nn/parallel/distributed.py", 1), MINE],
+            [StackFrame("DistributedDataParallel.forward", f"{TORCH}/nn/parallel/distributed.py", 1), MINE],
             "forward of DistributedDataParallel",
         ),
-        ([Frame("all_reduce", "/x/train.py", 3)], None),
-        ([Frame("Lock.reduce", f"{TORCH}/utils/data/x.py", 3), MINE], None),
+        ([StackFrame("all_reduce", "/x/train.py", 3)], None),
+        ([StackFrame("Lock.reduce", f"{TORCH}/utils/data/x.py", 3), MINE], None),
         ([], None),
     ],
 )
-def test_the_operation_in_which_a_rank_waits(frames: list[Frame], operation: str | None) -> None:
+def test_the_operation_in_which_a_rank_waits(frames: list[StackFrame], operation: str | None) -> None:
     assert find_operation(frames) == operation
 
 
 def test_the_place_is_of_the_program_itself() -> None:
-    installed = Frame("train", "/v/lib/python3.13/site-packages/trl/scripts/sft.py", 7)
-    library = Frame("wait", "/p/lib/python3.13/threading.py", 3)
+    installed = StackFrame("train", "/v/lib/python3.13/site-packages/trl/scripts/sft.py", 7)
+    library = StackFrame("wait", "/p/lib/python3.13/threading.py", 3)
     assert find_place([library, REDUCE, MINE]) == MINE
     assert find_place([library, REDUCE, installed]) == installed
     assert find_place([library, REDUCE]) is None
