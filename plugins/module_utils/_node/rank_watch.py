@@ -35,7 +35,7 @@ _SPIN_EVERY_S, _SPIN_LOOKS = 5.0, 7
 # A main thread that was scheduled less than that in a second did nothing (timers of an interpreter wake it).
 _TICKS, _SWITCHES = 1, 2
 # Processes and threads beside the main thread that work: ticks a second, bytes a second.
-_OTHERS_TICKS, _OTHERS_BYTES = 10, 64 << 10
+_OTHERS_TICKS, _OTHERS_BYTES = 3, 64 << 10
 _MOST_FRAMES, _MOST_CHILDREN = 24, 16
 _STOPPED, _ON_DISK = frozenset("Tt"), frozenset("D")
 # Functions in which a rank waits for the others, of torch.distributed and of what is built on it.

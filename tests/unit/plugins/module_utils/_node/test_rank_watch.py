@@ -113,7 +113,7 @@ def test_a_rank_whose_child_works_does_not_stand(watched: t.Callable[[str], Watc
     one = watched(
         "import subprocess\nprint('ready', flush=True)\nsubprocess.run(['sh', '-c', 'while :; do :; done'])\n"
     )
-    assert one.look(11, 0.25) == []
+    assert one.look(11, 0.4) == []
     os.kill(rank_watch.read_progress(one.program.pid).children[0], 9)  # type: ignore[union-attr]
 
 
