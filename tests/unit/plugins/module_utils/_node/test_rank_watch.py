@@ -18,11 +18,13 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import rank_watch
 from ansible_collections.muster.training.plugins.module_utils._node.rank_watch import (
+    RankCounters,
     RankWatch,
     find_operation,
     find_place,
 )
 from ansible_collections.muster.training.plugins.module_utils._node.stack_reader import StackFrame
+from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 TORCH = "/v/lib/python3.13/site-packages/torch"
 REDUCE = StackFrame("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", 9)
@@ -85,43 +87,95 @@ def test_a_rank_that_stands_is_told_once_with_its_line_and_no_values(watched: t.
     assert 5 <= time.time() - event["since"] <= 15
 
 
-def test_it_moves_again_as_soon_as_it_is_scheduled(watched: t.Callable[[str], Watched]) -> None:
-    one = watched(
-        "import signal, time\ndef work(*_):\n    end = time.time() + 600\n    while time.time() < end: pass\n"
-        "signal.signal(signal.SIGUSR1, work)\nprint('ready', flush=True)\ntime.sleep(600)\n"
-    )
+class Counted:
+    """What the kernel counts of a rank, as a test says: so it does not matter what else the machine does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = RankCounters("S", 0, 0, 0, 0)
+        self.adds: dict[str, int] = {}
+        monkeypatch.setattr(rank_watch, "read_progress", self.read)
+
+    def read(self, _pid: int) -> RankCounters:
+        """Return the counters, which grow by ``adds`` each time."""
+        self.now = self.now._replace(**{name: getattr(self.now, name) + more for name, more in self.adds.items()})
+        return self.now
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+def test_it_moves_again_as_soon_as_it_is_scheduled(watched: t.Callable[[str], Watched], counted: Counted) -> None:
+    one = watched(STANDS)
     assert [event["kind"] for event in one.look(12)] == ["rank_stands"]
-    one.program.send_signal(signal.SIGUSR1)
-    time.sleep(0.3)
-    assert [event["kind"] for event in one.look(2, 0.1)] == ["rank_moves"]
+    counted.adds = {"switches": 5}
+    assert [event["kind"] for event in one.look(2)] == ["rank_moves"]
+    assert one.look(4) == []
 
 
-def test_a_short_stop_is_not_told_and_a_long_one_is(watched: t.Callable[[str], Watched]) -> None:
-    one = watched("import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.002)\n")
-    assert one.look(12, 0.05) == [], "it works"
-    one.program.send_signal(signal.SIGSTOP)
-    time.sleep(0.1)
+def test_a_short_stop_is_not_told_and_a_long_one_is(watched: t.Callable[[str], Watched], counted: Counted) -> None:
+    one = watched(STANDS)
+    counted.adds = {"ticks": 5}
+    assert one.look(4) == []
+    counted.adds, counted.now = {}, counted.now._replace(state="T")
     assert one.look(3) == []
-    one.program.send_signal(signal.SIGCONT)
-    assert one.look(12, 0.05) == []
-    one.program.send_signal(signal.SIGSTOP)
-    time.sleep(0.1)
+    counted.adds, counted.now = {"ticks": 5}, counted.now._replace(state="S")
+    assert one.look(4) == []
+    counted.adds, counted.now = {}, counted.now._replace(state="T")
     assert [(event["kind"], event["state"]) for event in one.look(12)] == [("rank_stands", "T")]
 
 
-def test_a_rank_whose_child_works_does_not_stand(watched: t.Callable[[str], Watched]) -> None:
-    one = watched(
-        "import subprocess\nprint('ready', flush=True)\nsubprocess.run(['sh', '-c', 'while :; do :; done'])\n"
-    )
-    assert one.look(11, 0.4) == []
-    os.kill(rank_watch.read_progress(one.program.pid).children[0], 9)  # type: ignore[union-attr]
+@pytest.mark.parametrize("adds", [{"others_ticks": 5}, {"others_bytes": 1 << 20}])
+def test_a_rank_for_which_a_child_or_a_thread_works_does_not_stand(
+    watched: t.Callable[[str], Watched], counted: Counted, adds: dict[str, int]
+) -> None:
+    one = watched(STANDS)
+    counted.adds = adds
+    assert one.look(30) == []
+    counted.adds = {}
+    assert [event["kind"] for event in one.look(3)] == ["rank_stands"]
 
 
-def test_an_endless_loop_is_told_once_its_stack_stays_the_same(watched: t.Callable[[str], Watched]) -> None:
+def test_a_rank_may_wait_longer_for_its_disk(watched: t.Callable[[str], Watched], counted: Counted) -> None:
+    one = watched(STANDS)
+    counted.now = counted.now._replace(state="D")
+    assert one.look(int(rank_watch.DISK_S) - 2) == []
+    assert [(event["kind"], event["state"]) for event in one.look(6)] == [("rank_stands", "D")]
+
+
+def test_an_endless_loop_is_told_once_its_stack_stays_the_same(
+    watched: t.Callable[[str], Watched], counted: Counted
+) -> None:
     one = watched("print('ready', flush=True)\ndef turn():\n    while True:\n        pass\nturn()\n")
-    events = one.look(45, 0.03)
+    counted.now, counted.adds = counted.now._replace(state="R"), {"ticks": 90, "switches": 9}
+    events = one.look(45)
     assert [event["kind"] for event in events] == ["rank_stands"], events
     assert events[0]["state"] == "R" and events[0]["frames"][0][0] == "turn"
+
+
+def test_what_the_kernel_counts_of_a_rank_and_its_children(tmp_path: pathlib.Path) -> None:
+    argv = [sys.executable, "-c", "import subprocess; subprocess.run(['sh', '-c', 'while :; do :; done'])"]
+    program = subprocess.Popen(argv)
+    try:
+        eventually(
+            lambda: (rank_watch.read_progress(program.pid) or RankCounters("S", 0, 0, 0, 0)).children, "its child"
+        )
+        first = rank_watch.read_progress(program.pid)
+        assert first is not None
+
+        def grown() -> bool:
+            now = rank_watch.read_progress(program.pid)
+            return now is not None and now.others_ticks > first.others_ticks + 10
+
+        eventually(grown, "the child works")
+        assert first.state in "SRD"
+    finally:
+        for child in rank_watch.read_progress(program.pid).children:  # type: ignore[union-attr]
+            os.kill(child, signal.SIGKILL)
+        program.kill()
+        program.wait()
+    assert rank_watch.read_progress(program.pid) is None
 
 
 def test_a_rank_that_has_ended_is_watched_no_longer(watched: t.Callable[[str], Watched]) -> None:
