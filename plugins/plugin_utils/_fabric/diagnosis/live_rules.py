@@ -168,7 +168,9 @@ def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Itera
         name = f"rank {rank['rank']} (pid {rank['pid']})"
         if rank.get("state") in ("T", "t"):
             how = "by a debugger" if rank["state"] == "t" else "by a signal"
-            yield build_live_cause("rank_stopped", f"{name} is stopped {how}", node.name)
+            seen = hang.read_standing(rank.get("standing") or {})
+            where = f" at {seen.place}" if seen is not None and seen.place else ""
+            yield build_live_cause("rank_stopped", f"{name} is stopped {how}{where}", node.name)
         elif rank.get("state") == "D" and (rank.get("cpu_percent") or 0.0) < 1:
             where = f" in {rank['waits_in']}" if rank.get("waits_in") not in (None, "0") else ""
             yield build_live_cause("rank_stuck_in_kernel", f"{name} waits in the kernel{where}", node.name)
@@ -184,7 +186,8 @@ def _find_hang(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]
     hung = hang.name_hang(standing, running, ended)
     if hung is not None and (hung.is_certain or progress.state in ("late", "hanging")):
         waited = f" for {stall.format_span(max(0.0, run.now - hung.since))}"
-        for item in hung.culprits:
+        # Of one that is stopped, or waits in the kernel, another rule says so.
+        for item in (item for item in hung.culprits if item.state not in ("T", "t", "D")):
             # What the others do is said with a single culprit only.
             others = hung.text.partition("; ")[2] if len(hung.culprits) == 1 else ""
             text = f"{hang.describe_rank(item)}{waited}{f'; {others}' if others else ''}"

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
     stack_reader,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.stacks import read_main_stack
+from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 WAITS = "import os, sys, time\n{more}\ndef waits():\n    print('ready', flush=True)\n    time.sleep(600)\nwaits()\n"
 REGISTERS = "import faulthandler, signal; faulthandler.register(signal.SIGUSR2)"
@@ -42,6 +43,7 @@ def start(tmp_path: pathlib.Path) -> t.Iterator[t.Callable[[str], subprocess.Pop
             )
         started.append(program)
         assert program.stdout is not None and program.stdout.readline() == b"ready\n"
+        eventually(lambda: "(sleeping)" in pathlib.Path(f"/proc/{program.pid}/status").read_text(), "it waits")
         event = {"kind": "worker_started", "rank": 0, "pid": program.pid, "at": time.time()}
         (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
         (tmp_path / "units" / "agent").mkdir(parents=True, exist_ok=True)

@@ -231,3 +231,25 @@ def test_what_was_reported_before_a_run_succeeded_is_over() -> None:
     found = judged(look("a", ended[0], steps=HUNG, logs=[log]), look("b", ended[1]))
     assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
     assert [cause.code for cause in found.also] == ["socket_reset"]
+
+
+def standing(number: int, name: str, operation: str | None = None, **changes: t.Any) -> Dict:
+    """What the watch of a node says of a rank that stands since half a minute."""
+    place = {"name": "step", "path": "/x/train.py", "line": 20 + number}
+    seen = {"rank": number, "node": name, "since": NOW - 30, "operation": operation, "place": place, "state": "S"}
+    return rank(number, standing={**seen, **changes})
+
+
+def test_the_rank_that_the_others_wait_for_is_named_with_its_line() -> None:
+    waits, stands = standing(0, "a", "all_reduce"), standing(1, "b", waits_in="futex_do_wait")
+    found = judged(look("a", waits, steps=steps(10, 9, 8)), look("b", stands))
+    hang = next(cause for cause in found.causes if cause.code == "rank_hangs")
+    assert hang.node == "b" and found.outcome == "warn", "its steps still come: the run has not stood for long"
+    assert hang.evidence == (
+        "rank 1 on b waits for a lock at train.py:21 (step) for 30 s; rank 0 waits in all_reduce at train.py:20 (step)"
+    )
+    assert "rank_hangs" not in dict(codes(judged(look("a", waits), look("b", rank(1)))))
+    stopped = standing(1, "b", state="T")
+    found = judged(look("a", waits), look("b", {**stopped, "state": "T"}))
+    assert [cause.code for cause in found.causes if "rank 1" in cause.evidence] == ["rank_stopped"]
+    assert "is stopped by a signal at train.py:21 (step)" in found.causes[0].evidence
