@@ -53,7 +53,12 @@ def test_apply_reads_each_kind_once_and_sends_what_differs() -> None:
     sent = {"query": [("fieldManager", "muster"), ("fieldValidation", "Ignore"), ("force", "false")]}
     with Script(
         Call("GET", MAPS, answer={"items": there, "metadata": {}}),
-        Call("PATCH", f"{MAPS}/other", answer=applied(other, **owned), query=[*sent["query"][:2], ("dryRun", "All"), *sent["query"][2:]]),
+        Call(
+            "PATCH",
+            f"{MAPS}/other",
+            answer=applied(other, **owned),
+            query=[*sent["query"][:2], ("dryRun", "All"), *sent["query"][2:]],
+        ),
         Call("PATCH", f"{MAPS}/other", answer=applied(other, **owned), **sent),
     ) as script:
         result = apply(make(script), [same, other])
