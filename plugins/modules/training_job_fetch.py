@@ -18,6 +18,9 @@ description:
   - Checkpoints of a job with C(checkpoints.binding) are fetched from the bucket where no node has one, with the
     credentials of the binding. The controller reads it; where it does not reach the store, a host of the run or a pod
     reads for it.
+  - Where several nodes or ranks save files of their own, the newest checkpoint is that of the newest step that all have
+    saved. Without such a step the task fails, and O(paths) brings what there is.
+  - A file in O(dest) that is of another run, or that was not fetched, is not replaced, and the task fails.
   - A file that differs between the nodes, such as each node's part of a checkpoint, is written below the node's name.
 options:
   run_id:

@@ -52,9 +52,20 @@ def test_files_are_fetched_and_old_runs_are_removed(world: World) -> None:
     assert hook.texts == [f"muster.training: run {world.run_id} succeeded"] and "s3cr3t" not in done.output
     assert world.play(job=job, muster_notify={"webhook": hook.url}).changed == 0 and len(hook.texts) == 1
 
+    # As of a run that ended while one node had saved a step that the other had not.
+    (saved,) = world.nodes.glob(f"{NODES[1]}/runs/*/checkpoints")
+    (saved / "step-8").mkdir()
+    (saved / "step-8" / "part").write_text("1")
     would = world.play("fetch", args=["--check"])
     assert would.code == 0 and "would fetch 3 of 3 files, 20.0 MB" in would.output, would.output
+    assert "step-8 is of a later step" in would.output, would.output
     dest = world.root / "here"
+    (dest / "step-7").mkdir(parents=True)
+    (dest / "step-7" / "part").write_text("of another model")
+    refused = world.play("fetch", muster_fetch_dest=str(dest))
+    assert refused.code and f"{dest} has another step-7/part" in refused.errors[0], refused.output
+    assert [place.name for place in dest.rglob("*") if place.is_file()] == ["part"], "nothing was fetched"
+    (dest / "step-7" / "part").unlink()
     result = world.play("fetch", muster_fetch_dest=str(dest))
     assert result.code == 0 and "fetched 3 of 3 files" in result.output, result.output
     assert (dest / "step-7" / "model.pt").stat().st_size == 20_000_000

@@ -21,7 +21,7 @@ from . import checkpoint_layouts, files
 # In the checkpoint folder: what was copied there, which the program did not write.
 LEDGER = ".muster-copied.json"
 # Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks.
-_RANKED = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?[0-9]", re.IGNORECASE)
+RANKED = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?([0-9]+)", re.IGNORECASE)
 # What every rank writes beside a checkpoint of rank 0: the random state, by transformers and by accelerate.
 _OF_EVERY_RANK = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
 _LOGS = re.compile(r"\.(?:log|jsonl|csv|out|err)$|tfevents")
@@ -141,7 +141,7 @@ def _list_writers(held: t.Mapping[str, t.Sequence[Entry]]) -> list[str]:
 
 
 def _is_ranked(entry: Entry) -> bool:
-    return any(_RANKED.search(f"{entry.name}/{path}") for path in entry.files if not _OF_EVERY_RANK.search(path))
+    return any(RANKED.search(f"{entry.name}/{path}") for path in entry.files if not _OF_EVERY_RANK.search(path))
 
 
 def _add_copy(copies: list[Copy], candidate: Entry, held: t.Mapping[str, t.Sequence[Entry]], node: str) -> None:

@@ -44,6 +44,8 @@ _MARKS: t.Final = (
 # Checkpoints that were whole: with which layout, and the times of their folder and of what is written last.
 _MOST = 4096
 _whole: dict[str, tuple[str, int, int | None]] = {}
+# What is said of a checkpoint without its mark or tracker.
+_LAST: t.Final = "which is written last"
 Sizes = t.Mapping[str, int]
 
 
@@ -151,6 +153,11 @@ def list_beside(folder: pathlib.Path, saved: Saved) -> list[str]:
     return [str(place / name) for name in names if (folder / place / name).is_file()]
 
 
+def is_unmarked(saved: Saved) -> bool:
+    """Return whether a checkpoint lacks its mark or tracker: one rank writes it, and nodes of others have none."""
+    return saved.problem.endswith((_LAST, f"{_LAST}, is not there"))
+
+
 def is_beside(name: str) -> bool:
     """Return whether a name is that of a log, a card, a tool or a setting: no checkpoint."""
     return bool(_BESIDE.search(name))
@@ -219,7 +226,7 @@ def _follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None
         said = tracker.read_text(errors="replace").strip()
         written_at = tracker.stat().st_mtime_ns
     except OSError:
-        return f"is not whole: {tracker.name}, which is written last, is not there", False
+        return f"is not whole: {tracker.name}, {_LAST}, is not there", False
     if os.path.basename(said) == place.name or (said.isdecimal() and int(said) == step):
         return "", True
     number = re.search("[0-9]+", said)
@@ -287,7 +294,7 @@ def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     own = LAYOUTS[layout].mark if layout else ""
     missing = next((mark for mark in (*filter(None, [own]), *_list_marks(listed)) if not listed.get(mark)), "")
     if missing:
-        return f"is half saved: it has no {missing}, which is written last"
+        return f"is half saved: it has no {missing}, {_LAST}"
     return _find_missing_shard(place, listed) or next(
         (f"is half saved: {path or place.name} lacks its end" for path in listed if _is_torn(place / path)), ""
     )

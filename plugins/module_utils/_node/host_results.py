@@ -17,6 +17,7 @@ import zlib
 from . import (
     checkpoint_copies,
     checkpoint_layouts,
+    checkpoint_sets,
     checkpoints,
     dataset_stage,
     files,
@@ -33,26 +34,39 @@ _LARGEST_LIST = 1000
 
 
 def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Carry out ``step``: ``list``, ``read``, ``disk`` or ``clean``."""
-    steps = {"list": _list_files, "read": _read_piece, "disk": _measure_disk, "clean": _clean}
+    """Carry out ``step``: ``saved``, ``list``, ``read``, ``disk`` or ``clean``."""
+    steps = {"saved": _list_saved, "list": _list_files, "read": _read_piece, "disk": _measure_disk, "clean": _clean}
     return steps[request["step"]](state, request)
+
+
+def _list_saved(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{root, checkpoints}`` of a folder of the run: what it holds, each a ``checkpoint_sets.Held``.
+
+    Where nothing is whole, ``there`` names its files, and ``half_saved`` says why the newest does not count.
+
+    :param request: ``run_id``, ``folder`` and ``format``, and ``reported``, the path that the program named last.
+    """
+    root = _root(state, request)
+    reported = request.get("reported")
+    name = checkpoints.reported_name(root, {"checkpoint_step": 0, "path": reported}) if reported else ""
+    found = checkpoint_sets.list_held(root, request["format"], name)
+    any_whole = any(held.whole for held in found)
+    half = "" if any_whole else checkpoints.describe_half_saved(root, request["format"])
+    there = [] if any_whole else _list_names(root)
+    return {"root": str(root), "checkpoints": [held._asdict() for held in found], "there": there, "half_saved": half}
 
 
 def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{root, exists, files [{path, size, sha256, modified_at}]}`` below a folder of the run that match.
 
-    Where none does, ``there`` names the files of the folder, and ``half_saved`` says why a checkpoint does not count.
-    ``copied``: another node saved this newest checkpoint.
+    Where none does, ``there`` names the files of the folder.
 
-    :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
-        the newest complete checkpoint of ``format``), and ``reported``, the path that the program named last.
+    :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), and ``patterns`` (globs), or
+        ``names`` of checkpoints of ``format``, with which comes what is beside them.
     """
     root = _root(state, request)
-    if request["patterns"]:
-        places = sorted({place for glob in request["patterns"] for place in root.glob(glob)})
-    else:
-        places = [root / name for name in _list_newest(root, request)]
-    is_copy = not request["patterns"] and any(place.name in checkpoint_copies.read_ledger(root) for place in places)
+    places = sorted({place for glob in request["patterns"] for place in root.glob(glob)})
+    places += [root / name for name in _add_beside(root, request)]
     inner = [child for place in places if place.is_dir() for child in sorted(place.rglob("*"))]
     found = []
     for place in dict.fromkeys([*places, *inner]):
@@ -60,18 +74,16 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
             stat = place.stat()
             entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
             found.append({**entry, "sha256": files.sha256_of(place)})
-    there = [] if found else _list_names(root)
-    half = "" if found or request["patterns"] else checkpoints.describe_half_saved(root, request["format"])
-    about = {"root": str(root), "exists": root.is_dir(), "copied": is_copy, "half_saved": half}
-    return {**about, "files": found, "there": there}
+    return {"root": str(root), "exists": root.is_dir(), "files": found, "there": [] if found else _list_names(root)}
 
 
-def _list_newest(root: pathlib.Path, request: t.Mapping[str, t.Any]) -> list[str]:
-    """Return the paths of the newest complete checkpoint in a folder and of what comes along with it."""
-    reported = request.get("reported")
-    name = checkpoints.reported_name(root, {"checkpoint_step": 0, "path": reported}) if reported else ""
-    newest = checkpoints.list_complete(root, request["format"], name)[:1]
-    return [path for saved in newest for path in (saved.name, *checkpoint_layouts.list_beside(root, saved))]
+def _add_beside(root: pathlib.Path, request: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the paths of checkpoints in a folder and of what comes along with them."""
+    names = request.get("names") or ()
+    wanted = (
+        [saved for saved in checkpoints.list_saved(root, request["format"]) if saved.name in names] if names else []
+    )
+    return [path for saved in wanted for path in (saved.name, *checkpoint_layouts.list_beside(root, saved))]
 
 
 def _list_names(root: pathlib.Path) -> list[str]:
@@ -93,9 +105,9 @@ def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
 
 
 def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{runs [{run_id, bytes, alive, owner, checkpoint}], environments, blobs}`` (bytes).
+    """Return ``{runs [{run_id, bytes, alive, owner, checkpoints}], environments, blobs}`` (bytes).
 
-    Datasets count as blobs. ``checkpoint`` is the newest one that would go with the run's folder, null without any.
+    Datasets count as blobs. ``checkpoints`` are those that would go with the run's folder (``checkpoint_sets.Held``).
 
     :param request: ``places``: run id -> ``folder`` (relative: below the run's own), ``format``, and ``reported``, the
         path that the program named last.
@@ -106,24 +118,28 @@ def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[s
         claim = files.read_json(folder / "claim.json") or {}
         alive = any(unit["alive"] for unit in host_log_follow.unit_statuses(folder).values())
         entry = {"run_id": folder.name, "bytes": _disk_bytes(folder), "alive": alive, "owner": claim.get("owner")}
-        runs.append({**entry, "checkpoint": _find_own_checkpoint(folder, places.get(folder.name) or {})})
+        own = _list_own_checkpoints(folder, places.get(folder.name) or {})
+        runs.append({**entry, "checkpoints": [held._asdict() for held in own]})
     environments = _disk_bytes(state.parent / host_environment.FOLDER)
     data = _disk_bytes(state / "blobs") + _disk_bytes(state / dataset_stage.FOLDER)
     return {"runs": runs, "environments": environments, "blobs": data}
 
 
-def _find_own_checkpoint(run: pathlib.Path, place: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
-    """Return ``{name, bytes, saved_at}`` of the newest complete checkpoint inside a run's folder."""
+def _list_own_checkpoints(run: pathlib.Path, place: t.Mapping[str, t.Any]) -> list[checkpoint_sets.Held]:
+    """Return what a run's folder holds of checkpoints, or the reported file in it where there is none."""
     root = run / os.path.expanduser(str(place.get("folder") or "checkpoints"))
-    complete = checkpoints.list_complete(root, str(place.get("format") or "files"))
-    found = [root / saved.name for saved in complete[:1]]
-    if not found and place.get("reported"):
-        found = [root / str(place["reported"])]
-    inside = [own for path in found if run.resolve() in (own := path.resolve()).parents and own.exists()]
-    if not inside:
-        return None
-    size = _disk_bytes(inside[0]) if inside[0].is_dir() else inside[0].stat().st_size
-    return {"name": inside[0].name, "bytes": size, "saved_at": inside[0].stat().st_mtime}
+    if run.resolve() in root.resolve().parents:
+        found = checkpoint_sets.list_held(root, str(place.get("format") or "files"))
+        if any(held.whole for held in found):
+            return found
+    if not place.get("reported"):
+        return []
+    own = (root / str(place["reported"])).resolve()
+    if run.resolve() not in own.parents or not own.exists():
+        return []
+    state = own.stat()
+    size = _disk_bytes(own) if own.is_dir() else state.st_size
+    return [checkpoint_sets.Held(own.name, state.st_mtime_ns, size)]
 
 
 def _clean(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -19,7 +19,7 @@ import typing as t
 from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.run_record import RunRecord
-from ...module_utils._node import files
+from ...module_utils._node import checkpoint_sets, files
 from .._hosts.node_client import NodeClient, on_each_node
 from .shared.state_dir import StateHome, load_record
 from .training_job.load import load_recorded_job
@@ -123,16 +123,21 @@ def _find_only_copy(home: StateHome, record: RunRecord, found: NodeRuns, on_cont
     folder = home.run_folder(record.run_id)
     copies = run_copies.read_copies(folder)
     own = {name: run for name, runs in found.items() for run in runs if run["run_id"] == record.run_id}
-    saved = {name: run["checkpoint"] for name, run in own.items() if run.get("checkpoint")}
+    newest = _choose_newest(own)
+    held = {(name, item.name): item for name, items in _read_held(own).items() for item in items}
+    saved = [(name, held[name, item]) for name, items in newest.names.items() for item in items]
     stored = _list_stored(folder) if record.job["checkpoints"].get("binding") else set()
     apart = folder if on_controller else None
-    only = {
-        name: item
-        for name, item in saved.items()
-        if (name, item["name"]) not in stored and not run_copies.has_copy(copies, item["name"], item["saved_at"], apart)
-    }
+    only = [
+        (name, item)
+        for name, item in saved
+        if (name, item.name) not in stored
+        and not run_copies.has_copy(copies, item.name, item.saved_at / 1e9, apart, name if item.own else None)
+    ]
     if only:
-        listed = ", ".join(f"{item['name']} ({_size(item['bytes'])}) on {name}" for name, item in sorted(only.items()))
+        listed = ", ".join(f"{item.name} ({_size(item.bytes)}) on {name}" for name, item in sorted(only))
+        if newest.problem:
+            return f"{newest.problem}. Fetch them by name (muster_fetch_paths), or remove the run with {_ANYWAY}"
         return f"it has a checkpoint that was not fetched: {listed}. {_WAYS}"
     if own and not saved and record.checkpoint and not copies.fetched and _is_inside(record):
         step = f"the checkpoint of step {record.checkpoint.step}"
@@ -140,6 +145,19 @@ def _find_only_copy(home: StateHome, record: RunRecord, found: NodeRuns, on_cont
     if on_controller and any((folder / "files").rglob("*")) and not own:
         return f"what was fetched of it is in {folder / 'files'}. Move it, or remove the run with {_ANYWAY}"
     return ""
+
+
+def _read_held(runs: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, list[checkpoint_sets.Held]]:
+    """Return what each node holds of a run's checkpoints in its folder."""
+    return {
+        name: [checkpoint_sets.Held(**row) for row in run.get("checkpoints") or ()]
+        for name, run in sorted(runs.items())
+    }
+
+
+def _choose_newest(runs: t.Mapping[str, t.Mapping[str, t.Any]]) -> checkpoint_sets.CheckpointSet:
+    """Return the newest whole checkpoint of a run, by what its nodes answered: what ``fetch`` would bring."""
+    return checkpoint_sets.choose_set(_read_held(runs))
 
 
 def _is_inside(record: RunRecord) -> bool:
@@ -239,7 +257,7 @@ def _describe_run(record: RunRecord, due: NodeRuns, check: bool) -> str:
         f"{verb} from {', '.join(own)} ({_size(sum(run['bytes'] for run in own.values()))})" if own else "on no node"
     )
     path = (record.job.get("checkpoints") or {}).get("path")
-    names = sorted({run["checkpoint"]["name"] for run in own.values() if run.get("checkpoint")})
+    names = sorted({name for items in _choose_newest(own).names.values() for name in items})
     if names:
         return f"{record.run_id}: {where}, with the checkpoint {', '.join(names)}"
     return f"{record.run_id}: {where}" + (f"; checkpoints stay in {path}/{record.run_id}" if path else "")

@@ -16,6 +16,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._model.validators import decimal, dictionary, field, list_of, section, text
 from ....module_utils._node import files
+from ..shared.state_dir import StateHome
 
 _FILE: t.Final = "copies.json"
 # An older fetch to one more folder is forgotten; its files are then not known as a copy.
@@ -29,6 +30,8 @@ class FetchedFiles:
     at: float = field(decimal(0))
     dest: str = field(text)
     digests: t.Mapping[str, t.Any] = field(dictionary, {})
+    # Name -> the nodes that were asked for it; without it all were. Another node's file of that name was not fetched.
+    nodes: t.Mapping[str, t.Any] = field(dictionary, {})
     # Written by earlier versions: names without a digest prove no copy.
     files: tuple[str, ...] = field(list_of(text), ())
 
@@ -49,13 +52,16 @@ def read_copies(folder: pathlib.Path) -> RunCopies:
         return RunCopies()
 
 
-def note_fetch(folder: pathlib.Path, dest: pathlib.Path, digests: t.Mapping[str, str], at: float) -> None:
-    """Record that files of a run are in ``dest`` as they are on its nodes."""
+def note_fetch(
+    folder: pathlib.Path, dest: pathlib.Path, digests: t.Mapping[str, str], at: float, nodes: t.Sequence[str] = ()
+) -> None:
+    """Record that files of a run are in ``dest`` as they are on ``nodes``, or wherever it has any."""
     known = read_copies(folder)
     place = str(dest.absolute())
-    before = next((item.digests for item in known.fetched if item.dest == place), {})
+    before = next((item for item in known.fetched if item.dest == place), FetchedFiles(at, place))
     others = [item for item in known.fetched if item.dest != place]
-    entry = FetchedFiles(at, place, {**before, **digests})
+    asked = {**before.nodes, **dict.fromkeys(digests, list(nodes))} if nodes else before.nodes
+    entry = FetchedFiles(at, place, {**before.digests, **digests}, asked)
     _write(folder, dataclasses.replace(known, fetched=(entry, *others)[:_MOST_FETCHES]))
 
 
@@ -71,11 +77,14 @@ def describe_removal(copies: RunCopies) -> str:
     return f"removed by prune from {', '.join(sorted(copies.pruned))} on {', '.join(days)}"
 
 
-def has_copy(copies: RunCopies, name: str, saved_at: float, apart_from: pathlib.Path | None) -> bool:
+def has_copy(
+    copies: RunCopies, name: str, saved_at: float, apart_from: pathlib.Path | None, node: str | None = None
+) -> bool:
     """Return whether a checkpoint, a file or a folder of this name, was fetched since it was saved and is still there.
 
     A file of another run may have taken its name there: the content counts.
 
+    :param node: whose part of it this is, None for a copy.
     :param apart_from: a folder of the controller whose files are no copy, because it will be removed.
     """
     for fetch in copies.fetched:
@@ -83,9 +92,33 @@ def has_copy(copies: RunCopies, name: str, saved_at: float, apart_from: pathlib.
         own = {file: sha for file, sha in fetch.digests.items() if f"/{name}/" in f"/{file}/"}
         if apart_from is not None and apart_from.absolute() in (dest, *dest.parents):
             continue
+        if node is not None and any(node not in (fetch.nodes.get(file) or (node,)) for file in own):
+            continue
         if own and fetch.at >= saved_at and all(_is_same(dest / file, sha) for file, sha in own.items()):
             return True
     return False
+
+
+def find_foreign(home: StateHome, run_id: str, place: pathlib.Path) -> str | None:
+    """Return of which run a file on the controller is that a fetch would replace, or why that is not known.
+
+    None: it is of this run, as it was fetched.
+    """
+    owners = [folder.name for folder in home.runs() if _is_fetched(read_copies(folder), place)]
+    if run_id in owners:
+        return None
+    return f"is of run {owners[0]}" if owners else "was not fetched by this controller, or has changed since"
+
+
+def _is_fetched(copies: RunCopies, place: pathlib.Path) -> bool:
+    """Return whether a file is as it was fetched."""
+    return any(
+        pathlib.PurePath(file).name == place.name
+        and pathlib.Path(fetch.dest, file).resolve() == place.resolve()
+        and _is_same(place, sha)
+        for fetch in copies.fetched
+        for file, sha in fetch.digests.items()
+    )
 
 
 def list_whole(copies: RunCopies) -> list[str]:

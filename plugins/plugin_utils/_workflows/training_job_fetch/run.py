@@ -22,6 +22,7 @@ from ....module_utils._model import job_backends, job_checkpoints
 from ....module_utils._model.errors import InputError, MusterError, RefusedError, TransportError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._node import checkpoint_sets
 from ..._hosts.node_client import NodeClient, find_answering
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, load_record
@@ -146,10 +147,11 @@ class Fetch:
             return self._take_stored(lambda: next(iter(find_answering(asked)[0]), None))
         remotes, errors = find_answering(asked)
         place = _place(self.record, self.wanted.source)
-        found, there, half = choose_files(place, self.wanted.patterns, self.record, remotes)
-        if found:
-            return _add_silent(self._take(found), errors)
-        missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors, half)
+        chosen = choose_files(place, self.wanted.patterns, self.record, remotes)
+        there = chosen.there
+        if chosen.files:
+            return _add_silent(_add_newer(self._take(chosen.files, chosen.nodes), chosen.newer), errors)
+        missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors, chosen.half_saved)
         if not self._may_be_stored() or (self.wanted.patterns and there):
             # Of files that are there under other names, the names help more than what the bucket has.
             raise missing
@@ -192,24 +194,43 @@ class Fetch:
             raise self._build_missing_error(f"the object store {bound.binding.name}", there)
         return self._take(found)
 
-    def _take(self, found: t.Sequence[RemoteFile]) -> dict[str, object]:
+    def _take(self, found: t.Sequence[RemoteFile], nodes: t.Sequence[str] = ()) -> dict[str, object]:
+        """Fetch what is not there.
+
+        :param nodes: all whose files these are, None of them where it is a bucket.
+        """
         due = [file for file in found if not is_there(self.dest / file.target, file)]
         size = sum(file.size for file in due)
         msg = f"{len(due)} of {len(found)} files, {size / 1e6:,.1f} MB"
         names = sorted(file.target for file in found)
+        others = self._list_replaced(due)
         if self.wanted.check:
             would = f"would fetch {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
             return self._add_warning(found, self._build_result(names, size, bool(due), would))
         if due:
-            others = [file.target for file in due if (self.dest / file.target).exists()]
-            more = f"; {len(others)} in {self.dest} with other content are replaced" if others else ""
+            more = f"; {len(others)} in {self.dest} of this run, which are older, are replaced" if others else ""
             self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}{more}")
         for file in due:
             fetch_file(file, self.dest / file.target)
         digests = {file.target: file.sha256 for file in found}
-        run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, digests, time.time())
+        run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, digests, time.time(), nodes)
         done = f"fetched {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
         return self._add_warning(found, self._build_result(names, size, bool(due), done))
+
+    def _list_replaced(self, due: t.Sequence[RemoteFile]) -> list[str]:
+        """Return which files a fetch replaces.
+
+        :raises RefusedError: where one is not of this run: it may be the only copy of what another run saved.
+        """
+        others = [file.target for file in due if (self.dest / file.target).exists()]
+        # Nothing but this run is fetched into its own folder.
+        if self.dest != self.home.run_folder(self.record.run_id) / "files":
+            for name in others:
+                problem = run_copies.find_foreign(self.home, self.record.run_id, self.dest / name)
+                if problem:
+                    fix = "Name another folder (muster_fetch_dest); nothing was fetched"
+                    raise RefusedError(f"{self.dest} has another {name}, which {problem}", fix)
+        return others
 
     def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
         """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
@@ -290,37 +311,67 @@ def _add_silent(result: dict[str, object], errors: t.Mapping[str, MusterError]) 
     return {**result, "msg": f"{result['msg']}. {words}", "warnings": [*warnings, words]}
 
 
+def _add_newer(result: dict[str, object], newer: t.Sequence[str]) -> dict[str, object]:
+    """Return the result with the parts of a later step that is not whole: those of it were not fetched."""
+    if not newer:
+        return result
+    more = f" and {len(newer) - _SHOWN} more" if len(newer) > _SHOWN else ""
+    words = (
+        f"{', '.join(newer[:_SHOWN])}{more} is of a later step, which not every rank or node has saved, and was left"
+    )
+    warnings = t.cast("list[str]", result.get("warnings") or [])
+    return {**result, "msg": f"{result['msg']}. {words}", "warnings": [*warnings, words]}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChosenFiles:
+    """What to fetch, and of which nodes; ``newer``: what there is of a later step that is not whole.
+
+    Where there is nothing: the paths of the files that nodes have there, and why checkpoints there do not count.
+    """
+
+    files: tuple[RemoteFile, ...]
+    nodes: tuple[str, ...]
+    there: tuple[str, ...]
+    half_saved: tuple[str, ...]
+    newer: tuple[str, ...]
+
+
 def choose_files(
     place: t.Mapping[str, t.Any], patterns: t.Sequence[str], record: RunRecord, remotes: t.Sequence[NodeClient]
-) -> tuple[list[RemoteFile], list[str], list[str]]:
+) -> ChosenFiles:
     """Return what to fetch: each file once, and under its node's name where another node has one that differs.
 
-    Where nothing matches, also the paths of the files that nodes have there, and why checkpoints there do not count.
+    :raises RefusedError: where nodes have parts of checkpoints, and no step is whole.
     """
+    asked = {"run_id": record.run_id, **place}
     chosen: dict[str, RemoteFile] = {}
-    there: set[str] = set()
-    half: dict[str, None] = {}
-    asked = {"step": "list", "run_id": record.run_id, "patterns": list(patterns), **place}
-    for remote, answer in _without_old_copies([(remote, remote.call("results", **asked)) for remote in remotes]):
-        there.update(str(name) for name in answer["there"])
-        if answer.get("half_saved"):
-            half[str(answer["half_saved"])] = None
+    newest = checkpoint_sets.CheckpointSet({})
+    answers: list[_Answer] = []
+    if not patterns:
+        answers = [remote.call("results", step="saved", **asked) for remote in remotes]
+        held = zip(remotes, answers, strict=True)
+        newest = checkpoint_sets.choose_set(
+            {remote.name: [checkpoint_sets.Held(**row) for row in answer["checkpoints"]] for remote, answer in held}
+        )
+    if newest.problem:
+        fix = "Fetch what there is by name (muster_fetch_paths); prune leaves the run as it is"
+        raise RefusedError(f"run {record.run_id}: {newest.problem}", fix)
+    for remote in remotes:
+        names = newest.names.get(remote.name)
+        if not patterns and not names:
+            continue
+        answer = remote.call("results", step="list", patterns=list(patterns), names=names, **asked)
+        answers.append(answer)
         for item in answer["files"]:
             path = check_path(str(item["path"]))
             read = functools.partial(_read_piece, remote, record.run_id, place["folder"], path)
             file = RemoteFile(remote.name, path, int(item["size"]), str(item["sha256"]), path, read)
             add_file(chosen, file, remote.name)
-    return list(chosen.values()), sorted(there), list(half)
-
-
-def _without_old_copies(answers: t.Sequence[tuple[NodeClient, _Answer]]) -> list[tuple[NodeClient, _Answer]]:
-    """Return what nodes answered, without what was copied to a node for a restart when others have saved anew since."""
-    saved = {name for _remote, answer in answers if not answer.get("copied") for name in _list_tops(answer)}
-    return [item for item in answers if not saved or not item[1].get("copied") or _list_tops(item[1]) <= saved]
-
-
-def _list_tops(answer: _Answer) -> set[str]:
-    return {str(item["path"]).partition("/")[0] for item in answer["files"]}
+    there = sorted({str(name) for answer in answers for name in answer["there"]})
+    half = dict.fromkeys(str(answer["half_saved"]) for answer in answers if answer.get("half_saved"))
+    asked_of = [remote.name for remote in remotes if patterns or remote.name in newest.names]
+    return ChosenFiles(tuple(chosen.values()), tuple(asked_of), tuple(there), tuple(half), newest.newer)
 
 
 def _read_piece(remote: NodeClient, run_id: str, folder: str | None, path: str, offset: int) -> bytes:

@@ -32,8 +32,14 @@ def place(state: pathlib.Path, run_id: str, **sizes: int) -> pathlib.Path:
 def test_files_are_listed_and_read_in_pieces(tmp_path: pathlib.Path) -> None:
     run = place(tmp_path, "net-1", checkpoints__step_1=10, checkpoints__step_2=300, out__a=5)
     os.utime(run / "checkpoints" / "step_1", (1, 1))
-    listed = ask(tmp_path, "list", run_id="net-1", folder="checkpoints", patterns=[], format="files")
-    assert [item["path"] for item in listed["files"]] == ["step_2"], "without patterns the newest checkpoint"
+    about = {"run_id": "net-1", "folder": "checkpoints", "format": "files"}
+    held = ask(tmp_path, "saved", **about)["checkpoints"]
+    assert [(item["name"], item["bytes"], item["own"], item["whole"]) for item in held] == [
+        ("step_2", 300, True, True),
+        ("step_1", 10, True, True),
+    ]
+    listed = ask(tmp_path, "list", names=["step_2"], patterns=[], **about)
+    assert [item["path"] for item in listed["files"]] == ["step_2"]
     listed = ask(tmp_path, "list", run_id="net-1", folder=None, patterns=["out", "checkpoints/*1"], format="files")
     assert [item["path"] for item in listed["files"]] == ["checkpoints/step_1", "out/a"]
     assert listed["there"] == []
@@ -89,8 +95,8 @@ def test_the_checkpoint_that_would_go_with_a_run_is_named(tmp_path: pathlib.Path
         "said-1": {"folder": "checkpoints", "format": "files", "reported": "../out/m"},
         "far-1": {"folder": str(shared), "format": "files", "reported": str(shared / "c")},
     }
-    found = {run["run_id"]: run["checkpoint"] for run in ask(state, "disk", places=places)["runs"]}
-    assert found["far-1"] is None, "it stays where it is"
-    assert (found["own-1"]["name"], found["own-1"]["bytes"]) == ("b", 300)
-    assert (found["said-1"]["name"], found["said-1"]["bytes"]) == ("m", 7)
-    assert {run["run_id"]: run["checkpoint"] for run in ask(state, "disk")["runs"]}["own-1"]["name"] == "b"
+    found = {run["run_id"]: run["checkpoints"] for run in ask(state, "disk", places=places)["runs"]}
+    assert found["far-1"] == [], "it stays where it is"
+    assert [(item["name"], item["bytes"]) for item in found["own-1"]] == [("b", 300), ("a", 10)]
+    assert [(item["name"], item["bytes"]) for item in found["said-1"]] == [("m", 7)]
+    assert {run["run_id"]: run["checkpoints"] for run in ask(state, "disk")["runs"]}["own-1"][0]["name"] == "b"

@@ -117,13 +117,13 @@ def test_each_run_is_named_and_where_its_checkpoints_stay(home: StateHome) -> No
     ]
 
 
-SAVED = {"name": "ckpt_300.pt", "bytes": 4_000_000, "saved_at": NOW - 500}
+SAVED = {"name": "ckpt_300.pt", "bytes": 4_000_000, "saved_at": int((NOW - 500) * 1e9)}
 
 
 @pytest.mark.parametrize("controller", [False, True])
 def test_the_only_copy_of_a_checkpoint_stays_and_is_named(home: StateHome, controller: bool) -> None:
     change_record(home, "run-1", checkpoint={"step": 300, "path": None})
-    node = Node("a", [entry(home, "run-1", checkpoint=SAVED), entry(home, "run-2", checkpoint=None)])
+    node = Node("a", [entry(home, "run-1", checkpoints=[SAVED]), entry(home, "run-2", checkpoints=[])])
     result = run(home, [node], controller=controller)
     assert node.cleaned == ["run-2"] and home.run_folder("run-1").exists()
     assert result["kept"].keys() == {"run-1"} and "run-1" not in result["runs"]
@@ -140,7 +140,7 @@ WEIGHTS = hashlib.sha256(b"weights").hexdigest()
 
 
 def test_a_fetched_checkpoint_goes_unless_its_copy_goes_too(home: StateHome, tmp_path: pathlib.Path) -> None:
-    node, folder = Node("a", [entry(home, "run-1", checkpoint=SAVED)]), home.run_folder("run-1")
+    node, folder = Node("a", [entry(home, "run-1", checkpoints=[SAVED])]), home.run_folder("run-1")
     dest = tmp_path / "mine"
     for place in (dest, folder / "files"):
         place.mkdir()
@@ -157,6 +157,51 @@ def test_a_fetched_checkpoint_goes_unless_its_copy_goes_too(home: StateHome, tmp
     assert "run-1" in run(home, [node], check=True)["kept"], "the copy is no longer there"
 
 
+def saved(step: int, rank: str = "", **values: t.Any) -> dict[str, t.Any]:
+    return {**SAVED, "name": f"ckpt-{step}{rank}.pt", "saved_at": int((NOW - 1000 + step) * 1e9), **values}
+
+
+def fetched(home: StateHome, dest: pathlib.Path, names: t.Sequence[str], nodes: t.Sequence[str]) -> None:
+    dest.mkdir(exist_ok=True)
+    for name in names:
+        (dest / name).write_text("weights")
+    run_copies.note_fetch(home.run_folder("run-1"), dest, dict.fromkeys(names, WEIGHTS), NOW - 100, nodes)
+
+
+def test_a_copy_of_an_older_step_needs_no_fetch(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """Node a saved it, and node b has an earlier copy of what a saved; a newer one holds the run."""
+    fetched(home, tmp_path / "mine", ["ckpt-300.pt"], ["a"])
+    a, b = [saved(300), saved(280)], [saved(240, own=False)]
+    pair = [Node("a", [entry(home, "run-1", checkpoints=a)]), Node("b", [entry(home, "run-1", checkpoints=b)])]
+    assert run(home, pair, check=True)["kept"] == {}
+    pair[1].runs = [entry(home, "run-1", checkpoints=[saved(320, own=False)])]
+    assert "ckpt-320.pt (4.0 MB) on b. Fetch" in run(home, pair, check=True)["kept"]["run-1"]
+    pair[0].runs, pair[1].runs = [], [entry(home, "run-1", checkpoints=[saved(320), *b])]
+    assert "ckpt-320.pt (4.0 MB) on b. Fetch" in run(home, pair, check=True)["kept"]["run-1"]
+
+
+def test_the_newest_step_of_all_ranks_is_what_must_have_been_fetched(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """Not the newest of each node: rank 1 has saved one more step."""
+    a = [saved(60, ".rank0"), saved(40, ".rank0")]
+    b = [saved(80, ".rank1"), saved(60, ".rank1"), saved(40, ".rank1")]
+    pair = [Node("a", [entry(home, "run-1", checkpoints=a)]), Node("b", [entry(home, "run-1", checkpoints=b)])]
+    fetched(home, tmp_path / "mixed", ["ckpt-60.rank0.pt", "ckpt-80.rank1.pt"], ["a", "b"])
+    assert "not fetched: ckpt-60.rank1.pt (4.0 MB) on b" in run(home, pair, check=True)["kept"]["run-1"]
+    fetched(home, tmp_path / "whole", ["ckpt-60.rank0.pt", "ckpt-60.rank1.pt"], ["a", "b"])
+    assert run(home, pair, check=True)["kept"] == {}
+    pair[0].runs = [entry(home, "run-1", checkpoints=[saved(100, ".rank0")])]
+    kept = run(home, pair, check=True)["kept"]["run-1"]
+    assert "no step has a part of every rank" in kept and "a: ckpt-100.rank0.pt, b: ckpt-80.rank1.pt" in kept
+
+
+def test_a_part_of_a_node_that_was_not_asked_was_not_fetched(home: StateHome, tmp_path: pathlib.Path) -> None:
+    pair = [Node(name, [entry(home, "run-1", checkpoints=[saved(60)])]) for name in "ab"]
+    fetched(home, tmp_path / "half", ["ckpt-60.pt"], ["a"])
+    assert "not fetched: ckpt-60.pt (4.0 MB) on b" in run(home, pair, check=True)["kept"]["run-1"]
+    fetched(home, tmp_path / "half", ["ckpt-60.pt"], ["a", "b"])
+    assert run(home, pair, check=True)["kept"] == {}
+
+
 def test_the_last_fetched_files_on_the_controller_stay(home: StateHome) -> None:
     own = home.run_folder("run-2") / "files"
     own.mkdir()
@@ -167,20 +212,20 @@ def test_the_last_fetched_files_on_the_controller_stay(home: StateHome) -> None:
 
 
 def test_a_checkpoint_in_the_bucket_is_a_copy(home: StateHome) -> None:
-    node, folder = Node("a", [entry(home, "run-1", checkpoint=SAVED)]), home.run_folder("run-1")
+    node, folder = Node("a", [entry(home, "run-1", checkpoints=[SAVED])]), home.run_folder("run-1")
     line = {"at": NOW, "kind": "checkpoint_stored", "node": "a", "detail": "ckpt_300.pt"}
     files.append_json(folder / "events.jsonl", line)
     assert "run-1" in run(home, [node], check=True)["kept"]
     change_record(home, "run-1", job=job_with(home, "run-1", binding="models"))
     assert run(home, [node], check=True)["kept"] == {}
     files.append_json(folder / "events.jsonl", {**line, "detail": "ckpt_400.pt"})
-    node.runs = [entry(home, "run-1", checkpoint={**SAVED, "name": "ckpt_500.pt"})]
+    node.runs = [entry(home, "run-1", checkpoints=[{**SAVED, "name": "ckpt_500.pt"}])]
     assert "run-1" in run(home, [node], check=True)["kept"]
 
 
 def test_a_reported_checkpoint_of_unknown_place_is_not_lost(home: StateHome) -> None:
     change_record(home, "run-1", checkpoint={"step": 300, "path": "out/300.pt"})
-    node = Node("a", [entry(home, "run-1", checkpoint=None)])
+    node = Node("a", [entry(home, "run-1", checkpoints=[])])
     assert "reported the checkpoint of step 300" in run(home, [node], check=True)["kept"]["run-1"]
     assert node.places["run-1"] == {"folder": "checkpoints", "format": "auto", "reported": "out/300.pt"}
     change_record(home, "run-1", checkpoint={"step": 300, "path": "/data/300.pt"})

@@ -24,7 +24,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies, files, host_results
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_copies,
+    checkpoint_sets,
+    files,
+    host_results,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import (
     kube_connection,
@@ -128,11 +133,69 @@ def test_a_copy_that_is_older_than_what_was_saved_since_is_left(home: StateHome,
     record(home)
     gang = nodes(tmp_path, a={"checkpoints/step-2": b"new"}, b={"checkpoints/step-1": b"old"})
     ledger = gang[1].state / "runs" / "net-1" / "checkpoints" / checkpoint_copies.LEDGER
-    ledger.write_text(json.dumps({"step-1": {"whole": True, "files": {}}}))
+    at = (ledger.parent / "step-1").stat().st_mtime_ns
+    ledger.write_text(json.dumps({"step-1": {"whole": True, "files": {"": [3, at - 10**9, at]}}}))
     assert run(home, gang)["files"] == ["step-2"]
     assert run(home, gang[1:])["files"] == ["step-1"]
     ledger.unlink()
-    assert run(home, gang)["files"] == ["step-1", "step-2"], "each node keeps a part"
+    parts = "run net-1: no step has a part of every rank or node that saved any; the newest are a: step-2, b: step-1"
+    with pytest.raises(RefusedError, match=f"{re.escape(parts)}. Fetch what there is by name"):
+        run(home, gang)
+    assert run(home, gang, patterns=("step-*",))["files"] == ["step-1", "step-2"]
+
+
+def test_the_newest_step_of_all_ranks_is_fetched(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """Rank 1 has saved a step that rank 0 has not, and rank 0 has begun to."""
+    record(home)
+    a = {"checkpoints/ckpt-60.rank0.pt": b"a", "checkpoints/ckpt-80.rank0.pt.tmp": b"h"}
+    b = {"checkpoints/ckpt-60.rank1.pt": b"b", "checkpoints/ckpt-80.rank1.pt": b"n"}
+    result = run(home, gang := nodes(tmp_path, a=a, b=b))
+    assert result["files"] == ["ckpt-60.rank0.pt", "ckpt-60.rank1.pt"]
+    words = "ckpt-80.rank1.pt is of a later step, which not every rank or node has saved, and was left"
+    assert result["warnings"] == [words] and str(result["msg"]).endswith(words)
+    # Each node has asked for its own: nothing of the other's was looked for there.
+    copies = run_copies.read_copies(home.run_folder("net-1"))
+    assert copies.fetched[0].nodes == dict.fromkeys(result["files"], ["a", "b"])
+    assert run(home, gang, patterns=("ckpt-80*",), dest=tmp_path / "x")["files"] == [
+        "ckpt-80.rank0.pt.tmp",
+        "ckpt-80.rank1.pt",
+    ]
+
+
+def test_parts_of_a_node_without_the_file_that_is_written_last_are_fetched(
+    home: StateHome, tmp_path: pathlib.Path
+) -> None:
+    """As torch.distributed.checkpoint saves without a shared folder: rank 0 alone writes .metadata."""
+    record(home)
+    step = "checkpoints/step-{}/{}"
+    a = {step.format(2, "__0_0.distcp"): b"0", step.format(2, ".metadata"): b"m", step.format(4, "__0_0.distcp"): b"0"}
+    b = {step.format(2, "__1_0.distcp"): b"1", step.format(4, "__1_0.distcp"): b"1"}
+    assert run(home, nodes(tmp_path, a=a, b=b))["files"] == [
+        "step-2/.metadata",
+        "step-2/__0_0.distcp",
+        "step-2/__1_0.distcp",
+    ]
+
+
+def test_a_file_that_is_not_of_this_run_is_not_replaced(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """Of another run it may be the only copy that prune left; what nobody fetched may be any file of the user."""
+    record(home)
+    dest, held = tmp_path / "mm", tmp_path / "a" / "runs" / "net-1" / "checkpoints" / "ckpt-20.pt"
+    gang = nodes(tmp_path, a={"checkpoints/ckpt-20.pt": b"first"})
+    assert run(home, gang, dest=dest)["changed"]
+    held.write_bytes(b"second of this run")
+    assert run(home, gang, dest=dest)["changed"] and (dest / "ckpt-20.pt").read_bytes() == b"second of this run"
+    (dest / "ckpt-20.pt").write_bytes(b"mine")
+    unknown = f"{dest} has another ckpt-20.pt, which was not fetched by this controller, or has changed since"
+    for check in (True, False):
+        with pytest.raises(RefusedError, match=f"{re.escape(unknown)}. Name another folder"):
+            run(home, gang, dest=dest, check=check)
+    other = files.private_dir(home.run_folder("net-0"))
+    files.write_json(other / "run.json", files.read_json(home.run_folder("net-1") / "run.json"))
+    run_copies.note_fetch(other, dest, {"ckpt-20.pt": hashlib.sha256(b"mine").hexdigest()}, 1e9)
+    with pytest.raises(RefusedError, match=r"has another ckpt-20\.pt, which is of run net-0\. Name another folder"):
+        run(home, gang, run_id="net-1", dest=dest)
+    assert (dest / "ckpt-20.pt").read_bytes() == b"mine"
 
 
 def test_a_file_that_is_not_the_reported_checkpoint_is_told_apart(home: StateHome, tmp_path: pathlib.Path) -> None:
@@ -166,7 +229,7 @@ def test_an_interrupted_copy_continues(home: StateHome, tmp_path: pathlib.Path) 
     dest = tmp_path / "here"
     dest.mkdir()
     found = host_results.answer(
-        node.state, {"step": "list", "run_id": "net-1", "folder": "checkpoints", "patterns": [], "format": "files"}
+        node.state, {"step": "list", "run_id": "net-1", "folder": "checkpoints", "patterns": ["*"]}
     )["files"][0]
     (dest / f".model.pt.{found['sha256'][:12]}.part").write_bytes(data[:1000])
     run(home, gang, dest=dest)
@@ -178,7 +241,12 @@ def test_a_node_that_answers_with_a_path_elsewhere_is_refused(home: StateHome, t
 
     class Liar(Node):
         def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
-            return {"files": [{"path": "../../x", "size": 1, "sha256": "0" * 64}], "there": []}
+            held = checkpoint_sets.Held("x", 1)._asdict()
+            return {
+                "checkpoints": [held],
+                "files": [{"path": "../../x", "size": 1, "sha256": "0" * 64}],
+                "there": [],
+            }
 
     with pytest.raises(RefusedError, match="outside of the run's folder"):
         run(home, [Liar("a", tmp_path)])
