@@ -4,7 +4,8 @@
 """The step at which each node of a gang began after a restart. Pure rules on the steps that its ranks report.
 
 Ranks that train together are at one step. A node without the checkpoint that others loaded begins before them, and the
-gang stands as soon as the others are done.
+gang stands as soon as the others are done. What ranks say of the checkpoint that they loaded tells it before any step,
+also of a program that prints its steps on one rank alone.
 """
 
 from __future__ import annotations
@@ -52,11 +53,43 @@ def spacing_of(steps: t.Iterable[Step]) -> int:
     return max((gap for gap in gaps if gap > 0), default=1)
 
 
+class Resumed(t.NamedTuple):
+    """A line by which a rank says from which step it resumed. ``rank`` is None where the line does not say it."""
+
+    at: float
+    rank: int | None
+    step: int
+    printed: bool
+
+
+def find_uneven_resumes(said: t.Mapping[str, t.Iterable[Resumed]]) -> tuple[tuple[str, Resumed], ...]:
+    """Return (node, line) of the ranks that resumed furthest and least far, nothing where all that said it agree.
+
+    Of a rank its first line counts, of a node whose lines name no rank the first of all. What is printed and what is
+    reported may count differently: each is compared with its own kind.
+
+    :param said: by node what its ranks said in one attempt, oldest first.
+    """
+    firsts: dict[tuple[bool, str, int | None], tuple[str, Resumed]] = {}
+    for node, lines in said.items():
+        for line in lines:
+            firsts.setdefault((line.printed, node, line.rank), (node, line))
+    for printed in (False, True):
+        found = [item for item in firsts.values() if item[1].printed is printed]
+        found.sort(key=lambda item: -item[1].step)
+        if found and found[0][1].step != found[-1][1].step:
+            return found[0], found[-1]
+    return ()
+
+
 class BegunSteps:
     """Takes in what nodes report, each by its own clock, and says where they began."""
 
     def __init__(self) -> None:
         self._starts: dict[str, dict[str, float]] = {}
+        # Of each gang by node: when each of its ranks started last.
+        self._ranks: dict[str, dict[str, dict[t.Any, float]]] = {}
+        self._resumed: dict[str, collections.deque[Resumed]] = {}
         self._steps: dict[str, collections.deque[Step]] = {}
         self._begun: dict[str, dict[str, int]] = {}
         self._seen: dict[tuple[str, str], Line] = {}
@@ -67,6 +100,7 @@ class BegunSteps:
         node, gang, kind = str(line.get("node")), str(line.get("gang")), line.get("kind")
         if kind == "worker_started" and isinstance(line.get("at"), int | float):
             self._starts.setdefault(node, {}).setdefault(gang, float(line["at"]))
+            self._ranks.setdefault(gang, {}).setdefault(node, {})[line.get("rank")] = float(line["at"])
         elif kind == EVENT and isinstance(line.get("step"), int):
             self._begun.setdefault(gang, {})[node] = line["step"]
         elif kind in ("checkpoints_seen", "pod_ready"):
@@ -78,6 +112,14 @@ class BegunSteps:
         at, step = line.get("at"), line.get("step")
         if isinstance(at, int | float) and isinstance(step, int):
             self._steps.setdefault(node, collections.deque(maxlen=_RECENT_LINES)).append((float(at), step))
+        self.resume(node, line)
+
+    def resume(self, node: str, line: Line) -> None:
+        """Take in from which step a rank of a node says that it resumed; other lines say nothing."""
+        at, step, rank = line.get("at"), line.get("resumed_from_step"), line.get("rank")
+        if isinstance(at, int | float) and isinstance(step, int):
+            said = Resumed(float(at), rank if isinstance(rank, int) else None, step, bool(line.get("printed")))
+            self._resumed.setdefault(node, collections.deque(maxlen=_RECENT_LINES)).append(said)
 
     def take_news(self) -> list[Line]:
         """Return an event for each node whose first step of its newest start has become known."""
@@ -94,13 +136,26 @@ class BegunSteps:
 
     def find_problem(self, gang: str) -> tuple[str, str] | None:
         """Return what is wrong with the start of a gang, one line, and a node that began too early; None if nothing."""
+        resumed = self._find_uneven_resumes(gang)
+        if resumed:
+            (ahead, first), (behind, last) = resumed
+            names = [f"rank {item.rank} on {node}" if item.rank is not None else node for node, item in resumed]
+            text = f"{names[0]} resumed from step {first.step}, {names[1]} from step {last.step}"
+            return text + _describe_seen(ahead, behind, self._seen_by(gang, {ahead, behind})), behind
         before = [begun for name, begun in self._begun.items() if name != gang]
         uneven = find_uneven(self._begun.get(gang, {}), before, self._spacing)
         if uneven is None:
             return None
-        nodes = (*uneven.ahead, *uneven.behind)
-        seen = {node: self._seen.get((gang, node)) or self._seen.get(("", node)) or {} for node in nodes}
-        return describe_uneven(uneven, seen), next(iter(uneven.behind))
+        return describe_uneven(uneven, self._seen_by(gang, {*uneven.ahead, *uneven.behind})), next(iter(uneven.behind))
+
+    def _find_uneven_resumes(self, gang: str) -> tuple[tuple[str, Resumed], ...]:
+        began = {node: min(ranks.values()) for node, ranks in self._ranks.get(gang, {}).items()}
+        return find_uneven_resumes(
+            {node: [item for item in self._resumed.get(node, ()) if item.at >= at] for node, at in began.items()}
+        )
+
+    def _seen_by(self, gang: str, nodes: t.Collection[str]) -> dict[str, Line]:
+        return {node: self._seen.get((gang, node)) or self._seen.get(("", node)) or {} for node in nodes}
 
 
 def describe_uneven(uneven: UnevenStart, seen: t.Mapping[str, Line]) -> str:
@@ -111,10 +166,15 @@ def describe_uneven(uneven: UnevenStart, seen: t.Mapping[str, Line]) -> str:
     ahead, behind = next(iter(uneven.ahead)), next(iter(uneven.behind))
     more = f" and {len(uneven.behind) - 1} more" if len(uneven.behind) > 1 else ""
     text = f"{ahead} began at step {uneven.ahead[ahead]}, {behind}{more} at step {uneven.behind[behind]}"
+    return text + _describe_seen(ahead, behind, seen)
+
+
+def _describe_seen(ahead: str, behind: str, seen: t.Mapping[str, Line]) -> str:
+    """Return the end of the line: what checkpoint two nodes had, empty for one node and where it is not known."""
     mine, theirs = seen.get(behind) or {}, seen.get(ahead) or {}
-    if not mine or not theirs:
-        return text
+    if not mine or not theirs or ahead == behind:
+        return ""
     if not mine.get("detail") and not theirs.get("detail"):
-        return f"{text}: neither has a checkpoint in {mine.get('folder')}, the program saves elsewhere"
+        return f": neither has a checkpoint in {mine.get('folder')}, the program saves elsewhere"
     has = f"has {mine['detail']}" if mine.get("detail") else f"has no checkpoint in {mine.get('folder')}"
-    return f"{text}: {behind} {has}, {ahead} has {theirs.get('detail') or 'none'}"
+    return f": {behind} {has}, {ahead} has {theirs.get('detail') or 'none'}"

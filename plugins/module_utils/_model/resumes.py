@@ -108,6 +108,11 @@ def judge_resumes(
     return found
 
 
+def describe_uneven(how: str) -> Resume:
+    """Return what is said of an attempt whose ranks began at different steps: it is the resume of none of them."""
+    return Resume(False, f"did not resume as one gang: {how}")
+
+
 def _judge_resume(attempt: AttemptSteps, earlier: t.Sequence[AttemptSteps], interval_steps: int | None) -> Resume:
     stepped = [item for item in earlier if item.first_step is not None and item.last_step is not None]
     first = attempt.first_step

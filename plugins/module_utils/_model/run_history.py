@@ -37,7 +37,8 @@ class RunHistory:
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar notices:
         that machines will be taken away. :ivar starts:
         numbers of the first attempts of its starts, each with the nodes that it was begun on, as far as its event says.
-        :ivar not_resumed: attempts that were reported as not resumed.
+        :ivar not_resumed: attempts that were reported as not resumed. :ivar uneven: attempt -> how its ranks began at
+        different steps.
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar pace_meter: measures how fast its steps come, over all attempts.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
@@ -70,6 +71,7 @@ class RunHistory:
         self.base = 1
         self.starts: dict[int, dict[str, Line]] = {}
         self.not_resumed: set[int] = set()
+        self.uneven: dict[int, str] = {}
         self.pace_meter = stall.PaceMeter()
         self.stored = StoredCheckpoints()
         self.steps_read: dict[str, object] = {}
@@ -89,7 +91,7 @@ class RunHistory:
         self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed", "ended"):
+        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
             self._note_start(line)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
@@ -114,6 +116,10 @@ class RunHistory:
             self._succeeded = line.get("detail") == "succeeded"
             return
         if line.get("kind") == "not_resumed":
+            self.not_resumed.add(number)
+            return
+        if line.get("kind") == "uneven_resume":
+            self.uneven[number] = str(line.get("detail"))
             self.not_resumed.add(number)
             return
         self.base = number or 1
@@ -491,11 +497,14 @@ class RunHistory:
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""
+        uneven = {
+            item.n: resumes.describe_uneven(self.uneven[item.n]) for item in self.attempts if item.n in self.uneven
+        }
         if not self.are_steps_known:
-            return {attempt.n: resumes.Resume(None) for attempt in self.attempts}
+            return {attempt.n: resumes.Resume(None) for attempt in self.attempts} | uneven
         firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
         judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
-        return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)}
+        return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)} | uneven
 
 
 def describe_sharing(pods: int, machines: int) -> str:

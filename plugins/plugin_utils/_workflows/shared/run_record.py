@@ -220,7 +220,8 @@ def _build_attempt(
         exit_code=attempt.exit_code,
         first_step=attempt.first_step if story.are_steps_known else None,
         last_step=attempt.last_step if story.are_steps_known else None,
-        resumed_from_step=attempt.resumed_from,
+        # Of ranks that began at different steps, no one says where the gang is.
+        resumed_from_step=None if attempt.n in story.uneven else attempt.resumed_from,
         resumed=resume.resumed,
         ranks=len(attempt.ranks),
         rank_list=tuple(sorted(attempt.ranks)),

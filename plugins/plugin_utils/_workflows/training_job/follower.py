@@ -150,7 +150,7 @@ class Follower:
         reason = self.stop_reason()
         if reason:
             return RunOutcome("cancelled", 143, "cost", reason)
-        uneven = self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None
+        uneven = self._find_uneven()
         if uneven:
             return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
         if self.stalled_s is not None and self._awaits_proof():
@@ -158,6 +158,9 @@ class Follower:
             return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
+
+    def _find_uneven(self) -> tuple[str, str] | None:
+        return self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None
 
     def _is_seen(self) -> bool:
         """Return whether all of the run is running, as far as this follower knows, and what it writes is read."""
@@ -326,6 +329,7 @@ class Follower:
         for raw, at in itertools.zip_longest(text.split("\n"), times):
             now = log_follow.now() if at is None else at
             for line in reader.read(raw or "", now):
+                self.begun.resume(node, {**line, "printed": True})
                 self._keep_printed(self._take_printed(node, line))
 
     def _take_printed(self, node: str, line: dict[str, t.Any]) -> list[dict[str, t.Any]]:
@@ -370,7 +374,10 @@ class Follower:
 
     def report_resumes(self) -> None:
         """Record and say of each attempt, once, that it did not resume."""
-        checkpoints = self.job.checkpoints
+        checkpoints, uneven = self.job.checkpoints, self._find_uneven()
+        if uneven and (number := self.story.attempts[-1].n) not in self.story.uneven:
+            # The error of the run's end says it, too.
+            self.record_event("uneven_resume", attempt=number, detail=uneven[0])
         judged = self.story.judge_resumes(checkpoints.interval_steps, anew=checkpoints.resume == "never")
         for n, resume in judged.items():
             if resume.problem and n not in self.story.not_resumed:

@@ -65,6 +65,10 @@ class Run:
         self.begun.step(node, {"at": self.clock[node], "step": step})
         return self.begun.take_news()
 
+    def resumed(self, node: str, step: int, **more: t.Any) -> None:
+        self.clock[node] += 1
+        self.begun.step(node, {"at": self.clock[node], "resumed_from_step": step, **more})
+
     def seen(self, gang: str, **names: str | None) -> None:
         for node, name in names.items():
             line = {"kind": "checkpoints_seen", "gang": gang, "node": node, "detail": name, "folder": "/ckpt"}
@@ -142,3 +146,42 @@ def test_lines_without_a_step_or_a_time_say_nothing() -> None:
         begun.step("a", line)
     begun.event({"kind": "worker_started", "node": "a"})
     assert begun.take_news() == [] and begun.find_problem("") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ([("a", 60, 0), ("b", 80, 1)], ("rank 1 on b resumed from step 80, rank 0 on a from step 60", "a")),
+        ([("b", 80, 1), ("a", 60, 0)], ("rank 1 on b resumed from step 80, rank 0 on a from step 60", "a")),
+        ([("a", 80, None), ("b", 0, None)], ("a resumed from step 80, b from step 0", "b")),
+        ([("a", 80, 0), ("a", 60, 1)], ("rank 0 on a resumed from step 80, rank 1 on a from step 60", "a")),
+        # One that loads and sends it to the others; one that says it twice, or goes back later; ranks without a name.
+        ([("a", 80, 0)], None),
+        ([("a", 80, 0), ("b", 80, 1), ("a", 120, 0), ("b", 60, 1)], None),
+        ([("a", 80, None), ("a", 0, None), ("b", 80, None)], None),
+    ],
+)
+def test_what_ranks_say_that_they_loaded_is_compared(
+    said: list[tuple[str, int, int | None]], problem: tuple[str, str] | None
+) -> None:
+    """Only what is printed after each node's own start, by its own clock; also before any step, and with no other one."""
+    run = Run()
+    run.start("1/x")
+    run.resumed("a", 0, rank=0)
+    run.start("1/y")
+    for node, step, rank in said:
+        run.resumed(node, step, printed=True, **({} if rank is None else {"rank": rank}))
+    assert run.begun.find_problem("1/y") == problem
+
+
+def test_a_resume_is_compared_with_its_own_kind_and_says_what_the_nodes_had() -> None:
+    """An epoch that is printed is no step that another rank reports."""
+    run = Run()
+    run.start("1/x")
+    run.resumed("a", 80)
+    run.resumed("b", 3, printed=True)
+    assert run.begun.find_problem("1/x") is None
+    run.seen("1/x", a="c_80.pt", b="c_60.pt")
+    run.resumed("b", 60)
+    words = "a resumed from step 80, b from step 60: b has c_60.pt, a has c_80.pt"
+    assert run.begun.find_problem("1/x") == (words, "b")

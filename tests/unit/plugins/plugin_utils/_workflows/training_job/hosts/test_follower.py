@@ -23,12 +23,14 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     NodeError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.node_report import UnitEnd, UnitReport
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import outcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
     RunOutcome,
@@ -282,6 +284,31 @@ def test_ranks_that_begin_at_different_steps_end_the_run_with_the_first_step(wor
     )
     words = "a began at step 21, b at step 1: b has no checkpoint in /c, a has c_2.pt"
     assert (found.outcome, found.cause, found.detail, found.node) == ("failed", "uneven_resume", words, "b")
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_ranks_that_resume_from_different_steps_end_the_run_before_a_step(world: World, order: str) -> None:
+    """Rank 0 alone prints steps; the record says of no rank's checkpoint that the attempt resumed from it."""
+    steps = {"a": 60, "b": 80}
+    begun = [{**started(node, rank), "gang": "1/x"} for rank, node in enumerate("ab")]
+    again = [{**started(node, rank, 2, at=T0 + 50), "gang": "1/y"} for rank, node in enumerate("ab")]
+    told = [{"at": T0 + 1, "step": 1, "printed": True}, {"at": T0 + 2, "checkpoint_step": 60, "printed": True}]
+    resumes = {node: [{"at": T0 + 51, "resumed_from_step": steps[node], "printed": True}] for node in order}
+    world.script = [
+        news("a", events=[begun[0], again[0]], metrics=told),
+        news("b", events=[begun[1], again[1]]),
+        *(news(node, metrics=lines) for node, lines in resumes.items()),
+    ]
+    follower = world.follower()
+    found, words = follower.run(), "b resumed from step 80, a from step 60"
+    assert (found.outcome, found.cause, found.detail, found.node) == ("failed", "uneven_resume", words, "a")
+    # What comes while it is stopped.
+    follower.take_text("a", "metrics", json.dumps({"at": T0 + 52, "step": 61, "printed": True}) + "\n")
+    new = run_record.new_record("x-1", to_yaml_names(follower.job), T0)
+    record = outcome.record_end(follower, found, new, {})
+    attempt = record.attempts[1]
+    assert (attempt.n, attempt.resumed, attempt.resumed_from_step, attempt.first_step) == (2, False, None, 61)
+    assert record.problems == (f"attempt 2 did not resume as one gang: {words}",)
 
 
 def test_what_nodes_copied_is_said(world: World) -> None:
