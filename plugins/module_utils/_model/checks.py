@@ -311,6 +311,9 @@ def _check_memory(job: Job, node: str, report: NodeReport) -> list[Check]:
 
 def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Check]:
     """Of a shared folder one node must see a checkpoint; with a part per node each needs its own."""
+    if job.checkpoints.resume != "required" or job.checkpoints.binding:
+        # With a binding it is looked for in the bucket too.
+        return []
     found = {name: report.checkpoint for name, report in reports.items() if report.checkpoint}
     if any(report.is_running for report in reports.values()):
         return []

@@ -8,8 +8,11 @@ from __future__ import annotations
 import shlex
 import typing as t
 
+from .job_checkpoints import find_left
+
 if t.TYPE_CHECKING:
-    from .run_record import RunRecord
+    from .node_report import SeenCheckpoint
+    from .run_record import RunRecord, SavedCheckpoint
 
 # What is true of a run whose follower was killed: while it was being started, and later; and of one without a follower.
 STARTING = "may be running"
@@ -39,10 +42,25 @@ def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     return f"Run {record.run_id} {state}{where}. Follow it: {follow} · stop it: {stop}"
 
 
-def describe_cancelled(record: RunRecord, where: str) -> str:
-    """Return what a cancel says: where the run was stopped, which checkpoint is left, and how to continue."""
+def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenCheckpoint] | None = None) -> str:
+    """Return what a cancel says: where the run was stopped, which checkpoint is left, and how to continue.
+
+    :param seen: the newest checkpoint on each node that was asked.
+    """
     saved = record.checkpoint
-    kept = "it reported no checkpoint" if saved is None else f"its checkpoint of step {saved.step} is kept"
-    kept += f" in {saved.path}" if saved is not None and saved.path else ""
+    kept = "it reported no checkpoint" if saved is None else _describe_kept(saved, seen or {})
     again = playbook_command("train", record.inventory, record.command_line, muster_run_id=record.run_id)
     return f"run {record.run_id} is stopped{f' on {where}' if where else ''}; {kept}. Continue it: {again}"
+
+
+def _describe_kept(saved: SavedCheckpoint, seen: t.Mapping[str, SeenCheckpoint]) -> str:
+    """Return which checkpoint a stopped run has left, as far as its nodes were asked."""
+    left, path = find_left(saved.step, seen), f" in {saved.path}" if saved.path else ""
+    if left is None:
+        return f"its checkpoint of step {saved.step}{path} is as last reported, not looked for"
+    if left.kind == "reported":
+        return f"its checkpoint of step {saved.step} is kept{path}"
+    reported = f"(it reported step {saved.step}{path} last)"
+    if left.kind == "none":
+        return f"no node that was asked has a checkpoint in {left.place} {reported}"
+    return f"its newest checkpoint is {left.place} {reported}"

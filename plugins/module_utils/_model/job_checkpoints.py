@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from . import job_backends
@@ -12,12 +13,16 @@ from .errors import InputError
 
 if t.TYPE_CHECKING:
     from .job import Job
+    from .node_report import SeenCheckpoint
 
 
 # Within what time a file that one node wrote must be seen by the others. They look after it was written, and a network
 # file system asks its server for a name that it does not know; longer would only be needed behind a cache that answers
 # for the whole folder, and listing the folder renews that.
 VISIBLE_S = 15.0
+# Of the names of checkpoints: which rank's part it is, and other numbers, among them the step.
+_RANK: t.Final = re.compile(r"(?:rank|proc|process)[-_]?[0-9]+", re.IGNORECASE)
+_NUMBER: t.Final = re.compile("[0-9]+")
 
 
 def checkpoint_folder(job: Job, run_id: str) -> str | None:
@@ -57,12 +62,37 @@ def node_rules(job: Job) -> dict[str, t.Any]:
     return {**rules, "shared": must_be_shared(job), "resume": wanted.resume}
 
 
-def required_checkpoint(job: Job, run_id: str) -> dict[str, t.Any] | None:
-    """Return the folder and the format in which a host looks for the checkpoint that must be there, else None."""
-    if job.checkpoints.resume != "required" or job.checkpoints.binding:
-        # With a binding it is looked for in the bucket too.
+def checkpoint_to_find(job: Job, run_id: str) -> dict[str, t.Any] | None:
+    """Return the folder and the format in which a host looks for the newest checkpoint, None where none is wanted."""
+    if job.checkpoints.resume == "never":
         return None
     return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format}
+
+
+class LeftCheckpoint(t.NamedTuple):
+    """What the nodes of a run have of its checkpoints, beside the step that it reported last.
+
+    :ivar kind: ``reported``: that of the step; ``other``: one of another step; ``unnamed``: one whose name has no step,
+        ``partly`` where a node has none; ``none``: no node has one. :ivar place: name and node, or the folder.
+    """
+
+    kind: t.Literal["reported", "other", "unnamed", "partly", "none"]
+    place: str
+
+
+def find_left(step: int | None, seen: t.Mapping[str, SeenCheckpoint]) -> LeftCheckpoint | None:
+    """Return what is left of a run's checkpoints, None where no node was asked."""
+    if not seen:
+        return None
+    names = {node: item.name for node, item in seen.items() if item.name}
+    if not names:
+        return LeftCheckpoint("none", next(iter(seen.values())).folder)
+    steps = {node: [int(found) for found in _NUMBER.findall(_RANK.sub("", name))] for node, name in names.items()}
+    node = max(names, key=lambda node: (step in steps[node], max(steps[node], default=-1)))
+    place = f"{names[node]} on {node}"
+    if step in steps[node]:
+        return LeftCheckpoint("reported", place)
+    return LeftCheckpoint("other" if steps[node] else "unnamed" if len(names) == len(seen) else "partly", place)
 
 
 def must_be_shared(job: Job) -> bool:

@@ -65,10 +65,10 @@ _TABLE = (
         "fatal",
         "The ranks of a restart began at different steps",
         "Save in the folder that MUSTER_CHECKPOINT_DIR names ({checkpoint_dir} in job.args): what one node alone saved "
-        "there is copied to the others; or name a folder that all nodes share in checkpoints.path. Where each rank saves "
-        "a part of its own, have all load the newest step that every rank has",
-        in_pods="Save in a folder that all pods share: name one on a claim of job.mounts in checkpoints.path. Where each "
-        "rank saves a part of its own, have all load the newest step that every rank has",
+        "there is copied to the others; or name a folder that all nodes share in checkpoints.path. Where each rank "
+        "saves a part of its own, have all load the newest step that every rank has",
+        in_pods="Save in a folder that all pods share: name one on a claim of job.mounts in checkpoints.path. Where "
+        "each rank saves a part of its own, have all load the newest step that every rank has",
     ),
     CauseInfo(
         "path_lost",

@@ -89,7 +89,7 @@ def build_info_request(
         "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
-        "checkpoints": job_checkpoints.required_checkpoint(job, identity),
+        "checkpoints": job_checkpoints.checkpoint_to_find(job, identity),
     }
 
 

@@ -11,11 +11,11 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model import advice, checks, commands
+from .....module_utils._model import advice, checks, commands, job_checkpoints
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.network_plan import plan_hosts_network
-from .....module_utils._model.node_report import NodeReport
+from .....module_utils._model.node_report import NodeReport, SeenCheckpoint
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
@@ -28,6 +28,7 @@ from ..changes import describe_changes
 from ..filesystems import bound_mounts
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
+from ..load import load_recorded_job
 from ..monitoring import push
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.job_nodes import JobNodes
@@ -151,7 +152,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         record, _unused = record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
-    _say_cancelled(request, record, was_ended)
+    _say_cancelled(request, record, was_ended, present)
     return lease_guard.delete_after_end(
         request,
         home,
@@ -172,11 +173,26 @@ def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[
         request.progress.say(f"run {run_id} stands, {said}: {stood}. Their stacks are in {folder / 'logs'}")
 
 
-def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool) -> None:
+def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool, remotes: t.Sequence[NodeClient]) -> None:
     if was_ended:
         request.progress.say(f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more")
         return
-    request.progress.say(commands.describe_cancelled(record, ", ".join(record.hosts)))
+    seen = _look_for_checkpoints(record, remotes) if record.checkpoint else {}
+    request.progress.say(commands.describe_cancelled(record, ", ".join(record.hosts), seen))
+
+
+def _look_for_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dict[str, SeenCheckpoint]:
+    """Return the newest checkpoint of a stopped run on each node that answers."""
+    wanted = job_checkpoints.checkpoint_to_find(load_recorded_job(record), record.run_id)
+    if wanted is None:
+        return {}
+    answers, _unused = on_each_node(
+        remotes, lambda remote: NodeReport.from_dict(remote.call("info", run_id=record.run_id, checkpoints=wanted))
+    )
+    # In the order of the run's nodes.
+    return {
+        remote.name: seen for remote in remotes if (found := answers.get(remote.name)) and (seen := found.checkpoint)
+    }
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:

@@ -15,8 +15,8 @@ import typing as t
 
 from .....module_utils._model import checks, commands, job_checkpoints
 from .....module_utils._model.errors import MusterError, RefusedError
-from .....module_utils._model.job import Checkpoints, to_yaml_names
-from .....module_utils._model.node_report import NodeReport
+from .....module_utils._model.job import Checkpoints, Job, to_yaml_names
+from .....module_utils._model.node_report import NodeReport, SeenCheckpoint
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
 from ...._hosts import gang
@@ -62,7 +62,7 @@ def start_or_join(
     differs = require_same_job(plan, before)
     unseen = has_unrecorded_end(plan, before)
     if before and before.is_ended:
-        request.progress.say(_describe_continuation(before, differs))
+        request.progress.say(_describe_continuation(before, differs, plan.job, _list_seen(plan)))
     lives = unseen or (is_running(plan) and not _stop_half_a_gang(plan))
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives, request)
@@ -205,21 +205,46 @@ def _require_its_checkpoints(checkpoints: Checkpoints, before: RunRecord, differ
     )
 
 
-def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
-    """Return the line that says from where a run that has ended continues, and what has changed since."""
+def _list_seen(plan: HostsPlan) -> dict[str, SeenCheckpoint]:
+    return {host.name: seen for host in plan.hosts if (seen := plan.reports[host.name].checkpoint)}
+
+
+def _describe_continuation(
+    before: RunRecord, differs: t.Sequence[str], job: Job, seen: t.Mapping[str, SeenCheckpoint]
+) -> str:
+    """Return the line that says from where a run that has ended continues, and what has changed since.
+
+    :param seen: the newest checkpoint on each node, of those that were asked.
+    """
     step = before.checkpoint.step if before.checkpoint else None
-    # Its nodes may have lost it; which one they have, they find out together before the ranks begin.
-    left = ", or the newest one that is left" if before.outcome == "lost" else ""
-    start = (
-        "begins where its program finds a checkpoint"
-        if step is None
-        else f"continues from the checkpoint of step {step}{left}"
-    )
+    start = "begins where its program finds a checkpoint" if step is None else _describe_origin(step, job, seen)
     if any(item.startswith(_OTHER_FOLDER) for item in differs):
         start = "begins in another folder for checkpoints"
     changed = f", with another job: {', '.join(differs)}" if differs else ""
     ended = "has" if before.outcome in ("succeeded", "failed") else "was"
     return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"
+
+
+def _describe_origin(step: int, job: Job, seen: t.Mapping[str, SeenCheckpoint]) -> str:
+    """Return from where a run continues that reported a checkpoint of ``step``: from what its nodes still have.
+
+    Which one all of them can begin with, they find out together before the ranks begin.
+    """
+    if job.checkpoints.resume == "never":
+        return "begins at its first step (checkpoints.resume: never)"
+    left = job_checkpoints.find_left(step, seen)
+    if left is None or left.kind == "partly":
+        return f"continues from the checkpoint of step {step}, or the newest one that is left"
+    if left.kind in ("reported", "unnamed"):
+        return f"continues from the checkpoint of step {step}"
+    if left.kind == "other":
+        return f"continues from the newest checkpoint that is left, {left.place} (it reported step {step} last)"
+    if job.checkpoints.binding:
+        return f"continues from the newest checkpoint in its bucket (it reported step {step} last): no node has one"
+    return (
+        f"no node has a checkpoint in {left.place} (it reported step {step} last): it begins at its first step, unless "
+        "its program finds one elsewhere"
+    )
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:

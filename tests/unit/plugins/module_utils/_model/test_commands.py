@@ -10,6 +10,7 @@ import shlex
 
 from ansible_collections.muster.training.plugins.module_utils._model import commands
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import SeenCheckpoint
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import SavedCheckpoint
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
@@ -50,6 +51,15 @@ def test_what_a_cancel_leaves() -> None:
     record = dataclasses.replace(run_record.new_record("net-1", job, 1000.0), command_line=("-e", "@/job.yml"))
     assert "it reported no checkpoint" in commands.describe_cancelled(record, "")
     saved = dataclasses.replace(record, checkpoint=SavedCheckpoint(40, "/mnt/c/net-1"))
-    line = commands.describe_cancelled(saved, "a, b")
+    assert "; its checkpoint of step 40 in /mnt/c/net-1 is as last reported, not looked for. Continue it: " in (
+        commands.describe_cancelled(saved, "a, b")
+    )
+    for name, words in (
+        ("ckpt-20.pt", "its newest checkpoint is ckpt-20.pt on b (it reported step 40 in /mnt/c/net-1 last)"),
+        (None, "no node that was asked has a checkpoint in /c (it reported step 40 in /mnt/c/net-1 last)"),
+    ):
+        seen = {"a": SeenCheckpoint("/c"), "b": SeenCheckpoint("/c", name)}
+        assert f"; {words}. Continue it: " in commands.describe_cancelled(saved, "a, b", seen)
+    line = commands.describe_cancelled(saved, "a, b", {"a": SeenCheckpoint("/c", "ckpt-40.rank0.pt")})
     assert "run net-1 is stopped on a, b; its checkpoint of step 40 is kept in /mnt/c/net-1. Continue it: " in line
     assert line.endswith("-i INVENTORY -e @/job.yml muster.training.train -e muster_run_id=net-1")

@@ -167,14 +167,15 @@ def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
     assert made(job())[0].spec["checkpoints"]["folder"] == "/s/a/runs/x-1/checkpoints"
 
 
-def test_a_required_checkpoint_is_looked_for_where_the_run_has_its_own() -> None:
+def test_a_checkpoint_is_looked_for_where_the_run_has_its_own() -> None:
     nothing = code_source.CodeSource((), None, None)
     for path, folder in (("/mnt/c", "/mnt/c/x-1"), (None, None)):
         wanted = job(checkpoints={"path": path, "resume": "required"})
         found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
         asked = hosts_plan.build_info_request(wanted, 1, found[1], "x-1", nothing, None)
         assert asked["checkpoints"] == {"folder": folder, "format": "auto"}
-    assert hosts_plan.build_info_request(job(), 1, found[1], "x-1", nothing, None)["checkpoints"] is None
+    anew = job(checkpoints={"resume": "never"})
+    assert hosts_plan.build_info_request(anew, 1, found[1], "x-1", nothing, None)["checkpoints"] is None
 
 
 def test_secrets_are_beside_a_unit_and_never_in_it() -> None:

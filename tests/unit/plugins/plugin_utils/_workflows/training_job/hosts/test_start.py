@@ -10,6 +10,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
+import sys
 import typing as t
 
 import pytest
@@ -18,7 +19,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.module_utils._model.node_report import LiveRun, NodeReport
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import (
+    LiveRun,
+    NodeReport,
+    SeenCheckpoint,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -283,19 +288,64 @@ def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> No
     assert (found["run"]["outcome"], found["run"]["world_size"]["seen"]) == ("succeeded", 2)
 
 
+ANY = "continues from the checkpoint of step 30, or the newest one that is left"
+OTHER = "continues from the newest checkpoint that is left, ckpt-20.pt on b (it reported step 30 last)"
+NONE = (
+    "no node has a checkpoint in /c (it reported step 30 last): it begins at its first step, unless its program finds "
+)
+STORED = "continues from the newest checkpoint in its bucket (it reported step 30 last): no node has one"
+
+
 @pytest.mark.parametrize(
-    ("outcome", "differs", "words"),
+    ("outcome", "differs", "seen", "checkpoints", "words"),
     [
-        ("failed", [], "has failed, and continues from the checkpoint of step 30"),
-        ("lost", [], "was lost, and continues from the checkpoint of step 30, or the newest one that is left"),
-        ("failed", ["checkpoints.path (a recorded, b requested)"], "begins in another folder for checkpoints"),
+        ("failed", [], ["ckpt-30.pt", None], {}, "has failed, and continues from the checkpoint of step 30"),
+        ("lost", [], [None, "ckpt_it000030"], {}, "was lost, and continues from the checkpoint of step 30"),
+        ("failed", [], ["latest.pt", "rank-1"], {}, "has failed, and continues from the checkpoint of step 30"),
+        ("cancelled", [], [None, "ckpt-20.pt"], {}, f"was cancelled, and {OTHER}"),
+        ("cancelled", [], ["latest.pt", None], {}, f"was cancelled, and {ANY}"),
+        ("lost", [], [], {}, f"was lost, and {ANY}"),
+        ("failed", [], [None, None], {}, f"has failed, and {NONE}one elsewhere"),
+        ("failed", [], [None, None], {"binding": "s3"}, f"has failed, and {STORED}"),
+        ("failed", [], [], {"resume": "never"}, "has failed, and begins at its first step (checkpoints.resume: never)"),
+        (
+            "failed",
+            ["checkpoints.path (a, b)"],
+            [],
+            {},
+            "has failed, and begins in another folder for checkpoints, with",
+        ),
     ],
 )
-def test_what_a_run_continues_from_is_said_as_far_as_it_is_known(outcome: str, differs: list[str], words: str) -> None:
+def test_what_a_run_continues_from_is_said_as_far_as_it_is_known(
+    outcome: str, differs: list[str], seen: list[str | None], checkpoints: Dict, words: str
+) -> None:
+    job = parse_job({"name": "x", "nodes": 2, "script": "/t.py", "checkpoints": checkpoints})
     made = run_record.new_record("x-1", to_yaml_names(parse_job({"name": "x", "nodes": 2, "script": "/t.py"})), 1000.0)
     value = {**made.to_dict(), "outcome": outcome, "checkpoint": {"step": 30, "path": None}}
-    said = start._describe_continuation(RunRecord.from_dict(value), differs)
-    assert words in said and ("of step 30" in said) is (not differs)
+    found = {node: SeenCheckpoint("/c", name) for node, name in zip("ab", seen, strict=False)}
+    said = start._describe_continuation(RunRecord.from_dict(value), differs, job, found)
+    assert said == f"run x-1 {words}" + (" another job: checkpoints.path (a, b)" if differs else "")
+
+
+def test_what_is_left_of_a_run_is_looked_for_when_it_is_stopped_and_when_it_continues(world: RunWorld) -> None:
+    """Node b has a copy of step 20, and the step that was reported last is nowhere."""
+    saved = world.lab.run("b", world.run_id) / "checkpoints"
+    reports = (
+        "import json, os, time; place = open(os.environ['MUSTER_METRICS_FILE'], 'a', buffering=1); "
+        "print(json.dumps({'at': time.time(), 'checkpoint_step': 40}), file=place); time.sleep(60)"
+    )
+    world.play(world.job(sys.executable, "-c", reports), wait=False)
+    metrics = world.lab.run("a", world.run_id) / "metrics.jsonl"
+    eventually(lambda: metrics.exists() and "40" in metrics.read_text(), "the report")
+    saved.mkdir(parents=True, exist_ok=True)
+    (saved / "ckpt-20.pt").write_text("whole")
+    world.play(None, state="cancelled")
+    assert "; its newest checkpoint is ckpt-20.pt on b (it reported step 40 last). Cont" in world.said.lines[-1]
+    world.play(world.job("true"))
+    assert any(
+        "continues from the newest checkpoint that is left, ckpt-20.pt on b" in line for line in world.said.lines
+    )
 
 
 @pytest.mark.parametrize(
