@@ -114,6 +114,16 @@ class Attempt:
         return self.killed or (None if rank is None else self.exits[rank])
 
     @property
+    def first_left(self) -> tuple[int, RankExit] | None:
+        """Return the rank that ended first, without an error, before another one failed; None where none did."""
+        failure = self.first_failure
+        left = [(end, rank) for rank, end in self.exits.items() if end.exit_code == 0]
+        if failure is None or not left or min(left)[0].at >= failure.at:
+            return None
+        end, rank = min(left)
+        return rank, end
+
+    @property
     def ended_at(self) -> float | None:
         """Return when the attempt ended: its first failure, its last rank's exit, or its last step before the next."""
         if self.first_failure:

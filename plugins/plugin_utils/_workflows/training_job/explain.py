@@ -25,6 +25,8 @@ _UNKNOWN_KILLER: t.Final = (
     "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, "
     "dmesg on the node names it"
 )
+# What a log says of a peer that is not there any more.
+_PEER_GONE: t.Final = ("socket_reset", "collective_timeout")
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
     "out_of_memory": "oom_host",
@@ -51,6 +53,9 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     logs = [error_line.without_victims(read_end(place), is_own=place not in others) for place in places]
     said = next((line for text in logs if (line := error_line.last_error(text))), None)
     code = next((code for text in logs if (code := _find_code(text))), None)
+    if outcome.left and code in _PEER_GONE:
+        # The others failed because they waited for it, which is no fault of theirs or of the network.
+        outcome, code = dataclasses.replace(outcome, detail=f"{outcome.left}; {outcome.detail}"), "rank_ended"
     if code is None and said is None and outcome.exit_code == _KILLED:
         said = _UNKNOWN_KILLER
     if said is None and code is not None:

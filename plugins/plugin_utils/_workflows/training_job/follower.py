@@ -44,7 +44,7 @@ _SIGNALS = 128
 class RunOutcome:
     """How a run ended. ``cause`` is a word of the run record's vocabulary, ``detail`` a line for people.
 
-    ``explained``: the line says all that there is to do.
+    ``explained``: the line says all that there is to do. ``left``: which rank ended before, without an error.
     """
 
     outcome: RunEnd
@@ -53,6 +53,7 @@ class RunOutcome:
     detail: str
     node: str | None = None
     explained: bool = False
+    left: str = ""
 
 
 # So long after a gang has ended, what its ranks printed can still be dated by the kubelet.

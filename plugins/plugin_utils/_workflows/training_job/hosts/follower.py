@@ -283,7 +283,12 @@ class HostsFollower(Follower):
         if failure is None or 0 not in codes or not settled:
             return None
         detail = f"a rank on {failure.node} exited with code {failure.exit_code} and others succeeded"
-        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node)
+        left, step = attempt.first_left, self.story.last.get("step")
+        where = "" if step is None else f" at step {int(step)}"
+        early = (
+            f"rank {left[0]} on {left[1].node} ended with exit code 0{where} while the others went on" if left else ""
+        )
+        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node, left=early)
 
     def _budget_outcome(self) -> RunOutcome | None:
         allowed, patience = self.job.restart, self._patience()[0]

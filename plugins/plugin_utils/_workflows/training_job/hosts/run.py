@@ -177,11 +177,11 @@ def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool, remo
     if was_ended:
         request.progress.say(f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more")
         return
-    seen = _look_for_checkpoints(record, remotes) if record.checkpoint else {}
+    seen = _find_checkpoints(record, remotes) if record.checkpoint else {}
     request.progress.say(commands.describe_cancelled(record, ", ".join(record.hosts), seen))
 
 
-def _look_for_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dict[str, SeenCheckpoint]:
+def _find_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dict[str, SeenCheckpoint]:
     """Return the newest checkpoint of a stopped run on each node that answers."""
     wanted = job_checkpoints.checkpoint_to_find(load_recorded_job(record), record.run_id)
     if wanted is None:

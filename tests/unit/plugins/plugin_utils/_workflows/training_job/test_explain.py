@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -82,3 +83,20 @@ def test_a_network_error_that_followed_from_the_end_of_a_rank_is_not_its_cause(
     assert explain_end(tmp_path, CRASH, "hosts") == CRASH
     log(tmp_path, "n1", f"[default1]:{lost.splitlines()[1]}\n")
     assert "DistNetworkError" in explain_end(tmp_path, CRASH, "hosts").detail
+
+
+@pytest.mark.parametrize(
+    ("said", "is_named"),
+    [
+        ("RuntimeError: [../third_party/gloo/pair.cc:554] Connection closed by peer [10.0.0.2]:40817", True),
+        ("OSError: [Errno 28] No space left on device", False),
+    ],
+)
+def test_a_rank_that_left_is_why_the_others_lost_it(tmp_path: pathlib.Path, said: str, is_named: bool) -> None:
+    """One that was done, while another failed by itself, is not blamed."""
+    left = "rank 1 on b ended with exit code 0 at step 49 while the others went on"
+    log(tmp_path, "a", f"Traceback (most recent call last):\n{said}\n")
+    end = dataclasses.replace(CRASH, node="a", left=left)
+    detail = explain_end(tmp_path, end, "hosts").detail
+    assert (detail.startswith(f"{left}; "), "the others have more batches left" in detail) == (is_named, is_named)
+    assert "NAT" not in detail and said in detail

@@ -619,6 +619,13 @@ def test_a_gang_of_which_one_rank_failed_and_others_succeeded_cannot_start_again
         assert "others succeeded" not in outcome.detail
 
 
+def test_a_rank_that_left_before_the_others_failed_is_known(world: World) -> None:
+    lines = [started("a", 0), started("b", 1), ended("b", 1, 0, at=T0 + 7), ended("a", 0, 1, at=T0 + 8)]
+    found = world.run(news("a", events=lines, metrics=[{"at": T0 + 6, "step": 49}]), news("b"))
+    assert (found.detail, found.node) == ("a rank on a exited with code 1 and others succeeded", "a")
+    assert found.left == "rank 1 on b ended with exit code 0 at step 49 while the others went on"
+
+
 def test_a_time_limit_says_how_long_it_was_and_where_the_run_stood(world: World) -> None:
     over = unit(exit_code=124, cause="timeout")
     stop = "W1128 agent/server/api.py:752] Received 15 death signal, shutting down workers\nSignalException: got signal: 15\n"
