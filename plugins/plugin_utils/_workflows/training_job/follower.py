@@ -330,7 +330,9 @@ class Follower:
         for raw, at in itertools.zip_longest(text.split("\n"), times):
             now = log_follow.now() if at is None else at
             for line in reader.read(raw or "", now):
-                self.begun.resume(node, {**line, "printed": True})
+                if at is not None:
+                    # A line without its time may be of an attempt before.
+                    self.begun.resume(node, {**line, "printed": True})
                 self._keep_printed(self._take_printed(node, line))
 
     def _take_printed(self, node: str, line: dict[str, t.Any]) -> list[dict[str, t.Any]]:

@@ -128,6 +128,19 @@ def test_ranks_that_begin_at_different_steps_end_the_run_with_what_each_pod_had(
     assert outcome.detail == words
 
 
+def test_ranks_that_print_that_they_resumed_from_different_steps_end_the_run(
+    tmp_path: pathlib.Path, told: Told
+) -> None:
+    at = datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC).timestamp()
+    for rank, step in enumerate((60, 80)):
+        told.tell_pod("ab"[rank], node=f"node-{rank + 1}")
+        told.tell_rank("ab"[rank], 1, rank, at=at + 1, node=f"node-{rank + 1}", world_size=2)
+        told.heard.put(("line", ("ab"[rank], stamped(3), f"resumed from step {step}".encode())))
+    outcome, _, _ = follow(tmp_path, told, metrics={"resume_pattern": r"resumed from step (?P<step>\d+)"})
+    assert (outcome.outcome, outcome.cause, outcome.node) == ("failed", "uneven_resume", "node-1")
+    assert outcome.detail == "node-2 resumed from step 80, node-1 from step 60"
+
+
 def test_a_log_that_was_never_read_leaves_its_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
     """The pod's status keeps them; what is the recorder's among them is no text."""
     end = {"exitCode": 1, "message": "ValueError: no such thing\n\x1emuster\x1e{}\n"}
