@@ -126,6 +126,19 @@ def describe_folder(job: Job) -> str:
     return ""
 
 
+def describe_unlimited(job: Job) -> str:
+    """Return that ``keep`` cannot remove checkpoints of which a printed line says the step alone, empty otherwise."""
+    keep, form = job.checkpoints.keep, job.checkpoints.format
+    if keep is None or job.metrics.checkpoint_pattern is None or form not in ("auto", "files"):
+        return ""
+    which = "no" if form == "files" else "only checkpoints of a known layout (checkpoints.format), no other"
+    return (
+        f"checkpoints.keep: {keep} removes {which} file that metrics.checkpoint_pattern tells of: it does not say the "
+        'path. Have the program append {"checkpoint_step": N, "path": "..."} to MUSTER_METRICS_FILE, or remove old '
+        "ones itself (MUSTER_CHECKPOINT_KEEP)"
+    )
+
+
 def describe_vanishing(job: Job, rented: t.Mapping[str, float | None]) -> str:
     """Return that the checkpoints of a job go with its pods or rented machines, empty where they do not.
 

@@ -422,8 +422,9 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     announce(progress, parts, plan.derived, plan.network, running=running)
     rented = {host.name: host.price_usd_per_hour for host in plan.hosts if host.record.ownership == "rented"}
     vanishing = "" if running else job_checkpoints.describe_vanishing(plan.job, rented)
-    if vanishing:
-        progress.say(f"warning: {vanishing}")
+    unlimited = "" if running else job_checkpoints.describe_unlimited(plan.job)
+    for said in filter(None, (vanishing, unlimited)):
+        progress.say(f"warning: {said}")
     used = [] if running else checks.describe_used_gpus(plan.job, plan.reports)
     for warning in (*plan.network.warnings, *used, *([] if running else _describe_neighbours(plan))):
         progress.say(f"warning: {warning}")

@@ -129,7 +129,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             run = _pin_image(run)
             if run.decision.problem:
                 raise run.decision.problem
-        for warning in (*run.decision.warnings, *run.describe_vanishing()):
+        unlimited = job_checkpoints.describe_unlimited(run.decision.job)
+        for warning in filter(None, (*run.decision.warnings, *run.describe_vanishing(), unlimited)):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(run)

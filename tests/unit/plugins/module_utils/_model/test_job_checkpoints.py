@@ -88,6 +88,24 @@ def test_checkpoints_that_go_with_rented_machines_are_said_with_their_price(
     assert bool(said) is bool(words) and all(word in said for word in words), said
 
 
+@pytest.mark.parametrize(
+    ("checkpoints", "pattern", "words"),
+    [
+        ({"keep": 2}, "saved (?P<step>[0-9]+)", "checkpoints.keep: 2 removes only checkpoints of a known layout ("),
+        ({"keep": 2, "format": "files"}, "saved (?P<step>[0-9]+)", "checkpoints.keep: 2 removes no file that metrics."),
+        ({"keep": 2, "format": "megatron"}, "saved (?P<step>[0-9]+)", ""),
+        ({"keep": 2}, None, ""),
+        ({}, "saved (?P<step>[0-9]+)", ""),
+    ],
+)
+def test_a_limit_that_has_no_effect_is_said(checkpoints: dict[str, t.Any], pattern: str | None, words: str) -> None:
+    job = parse_job(
+        {"name": "x", "script": "/t.py", "checkpoints": checkpoints, "metrics": {"checkpoint_pattern": pattern}}
+    )
+    said = job_checkpoints.describe_unlimited(job)
+    assert said.startswith(words) and bool(said) is bool(words)
+
+
 VOLUME = {"name": "data", "path": "/data", "pvc": "data"}
 DISK = {"name": "disk", "path": "/disk", "host_path": "/var/disk"}
 IN_POD = ("is not on a mount", "do not survive a lost or replaced pod, and go with the pods after the run")
