@@ -54,7 +54,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     said = next((line for text in logs if (line := error_line.last_error(text))), None)
     code = next((code for text in logs if (code := _find_code(text))), None)
     if outcome.left and code in _PEER_GONE:
-        # The others failed because they waited for it, which is no fault of theirs or of the network.
+        # The others failed because they waited for it: neither they nor the network are at fault.
         outcome, code = dataclasses.replace(outcome, detail=f"{outcome.left}; {outcome.detail}"), "rank_ended"
     if code is None and said is None and outcome.exit_code == _KILLED:
         said = _UNKNOWN_KILLER
