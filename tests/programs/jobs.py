@@ -102,10 +102,13 @@ def assert_read(
     for step, loss in json.loads(done.stdout.splitlines()[-1]):
         written.setdefault(step, []).append(loss)
     # A bar and a printed line have three to four digits.
-    compared = [(step, loss, written[step]) for step, loss in read if step in written]
-    wrong = [item for item in compared if not any(math.isclose(item[1], own, rel_tol=_DIGITS) for own in item[2])]
-    steps = {step for step, _loss, _own in compared}
-    # A bar is not drawn at each step: a loss on a line of its own may then be shown at a step nearby.
+    wrong = [
+        (step, loss, written.get(step))
+        for step, loss in read
+        if not any(math.isclose(loss, own, rel_tol=_DIGITS) for own in written.get(step, ()))
+    ]
+    steps = {step for step, _loss in read}
+    # A bar is not drawn at each step.
     assert wrong == [] and 2 * len(steps) >= len(written), (wrong, len(steps), len(written))
     return len(steps), len(written)
 

@@ -220,7 +220,10 @@ class Metrics:
             "resumed_from_step": self.resume_pattern,
         }
         own = {key: pattern for key, pattern in given.items() if pattern is not None}
-        return {**preset_patterns(self.preset), **own}
+        preset = preset_patterns(self.preset)
+        if "figures" in own:
+            preset.pop("figures_next", None)
+        return {**preset, **own}
 
     @property
     def forms(self) -> dict[str, dict[str, str]]:

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What programs and libraries print of their training, as tables of patterns: ``metrics: {preset: NAME}``.
 
-A pattern without a group ``step`` counts for the last step that was read. ``total`` is the length of the bar that a
-line is of: other bars, such as those of an evaluation, have another one. With ``epoch``, too, the step counts within an
-epoch of ``total`` steps; ``epoch1`` is an epoch counted from 1. With ``bar`` a line is drawn again and again: the last
-drawing of a step has its figures.
+A pattern without a group ``step`` counts for the last step that was read, ``figures_next`` for the one that its bar
+shows when it is drawn again below them. ``total`` is the length of the bar
+that a line is of: other bars, such as those of an evaluation, have another one. With ``epoch``, too, the step counts
+within an epoch of ``total`` steps; ``epoch1`` is an epoch counted from 1. With ``bar`` a line is drawn again and again:
+the last drawing of a step has its figures.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class MetricPreset:
 
     step: str
     figures: str | None = None
+    figures_next: str | None = None
     checkpoint: str | None = None
     resume: str | None = None
     sign: str | None = None
@@ -50,7 +52,8 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
         # Trainer: src/transformers/trainer.py and trainer_callback.py (4.x "Continuing", 5.x "Resuming").
         "transformers": MetricPreset(
             step=_BAR,
-            figures=_TRAINER,
+            # on_log writes by tqdm.write, which draws the bar again below; above, steps may be missing.
+            figures_next=_TRAINER,
             checkpoint=r"Saving model checkpoint to \S*checkpoint-(?P<step>[0-9]+)",
             resume=r"(?:Continuing|Resuming) training from .*global step (?P<step>[0-9]+)",
             sign=r"\{'loss': [^}\n]*'epoch': ",
@@ -244,6 +247,7 @@ def preset_patterns(name: str | None) -> dict[str, str]:
         "epoch": preset.epoch,
         "step": preset.step,
         "figures": preset.figures,
+        "figures_next": preset.figures_next,
         "checkpoint_step": preset.checkpoint,
         "resumed_from_step": preset.resume,
     }

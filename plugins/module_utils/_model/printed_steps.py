@@ -28,7 +28,7 @@ _MIXED = 3
 # So many steps before the last one, one after the other, are those of a counter that began anew.
 _BEHIND = 3
 # What of an attempt is kept for another follower, beside who printed and what is held.
-_KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed", "drawn")
+_KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed", "drawn", "ahead")
 READ, WENT_BACK, MIXED = "steps_read", "step_went_back", "steps_mixed"
 
 
@@ -51,6 +51,7 @@ class _Attempt:
     :ivar last: the newest. :ivar at: when that was printed. :ivar base: what is added to a step since the counter began
         anew. :ivar behind: the newest of those that came one after the other before the last one.
     :ivar times_behind: how many they are. :ivar drawn: the last loss of a bar.
+    :ivar ahead: figures of the step that the bar shows next. :ivar ahead_since: since when they are known to wait.
     """
 
     source: PrintSource | None = None
@@ -64,6 +65,20 @@ class _Attempt:
     figures: dict[int, Line] = dataclasses.field(default_factory=dict)
     mixed: int = 0
     drawn: float | None = None
+    ahead: Line | None = None
+    ahead_since: float | None = None
+
+    def take_ahead(self) -> list[Line]:
+        """Return the figures that waited, as those of the last step."""
+        line, self.ahead, self.ahead_since = self.ahead, None, None
+        return [] if line is None or self.last is None else [{**line, "step": self.base + self.last}]
+
+    def give_up(self, now: float) -> list[Line]:
+        """Return figures after which no bar was drawn for long."""
+        if self.ahead is None:
+            return []
+        self.ahead_since = now if self.ahead_since is None else self.ahead_since
+        return self.take_ahead() if now - self.ahead_since >= _WAIT_S else []
 
 
 @dataclasses.dataclass
@@ -117,7 +132,7 @@ class PrintedSteps:
             return [line] if self._is_new_mark(node, line, attempt) else []
         if preset is not None and self.is_reported:
             return []
-        found = [item for number in list(self._attempts) if number < attempt for item in self._release(number)]
+        found = [item for number in list(self._attempts) if number < attempt for item in self._end(number)]
         state = self._attempts.setdefault(attempt, _Attempt())
         source = PrintSource(rank if isinstance(rank, int) else None, node)
         if preset is not None:
@@ -132,11 +147,17 @@ class PrintedSteps:
 
     def release(self, now: float, lead: str | None) -> list[Line]:
         """Return the lines that have waited long enough for rank 0."""
-        return [line for number in list(self._attempts) for line in self._choose(number, now, lead)]
+        chosen = [line for number in list(self._attempts) for line in self._choose(number, now, lead)]
+        return [*chosen, *(line for state in self._attempts.values() for line in state.give_up(now))]
 
     def release_all(self) -> list[Line]:
         """Return what is held, at the end."""
-        return [line for number in list(self._attempts) for line in self._release(number)]
+        return [line for number in list(self._attempts) for line in self._end(number)]
+
+    def _end(self, attempt: int) -> list[Line]:
+        """Return what is held of an attempt that prints no more."""
+        state = self._attempts[attempt]
+        return [*self._release(attempt), *state.take_ahead()]
 
     def _choose(self, attempt: int, now: float, lead: str | None) -> list[Line]:
         state = self._attempts[attempt]
@@ -175,6 +196,14 @@ class PrintedSteps:
     def _count(self, attempt: int, line: Line, wants_nan: bool) -> list[Line]:
         """Return the line with its step counted on, nothing for one that was printed before."""
         state, step = self._attempts[attempt], int(line["step"])
+        if line.pop("of_next", False):
+            found, state.ahead = state.take_ahead(), line
+            return found
+        if state.ahead is not None and line.get("drawn"):
+            ahead, state.ahead = state.ahead, None
+            counted = self._count(attempt, line, wants_nan)
+            state.ahead = ahead
+            return [*counted, *state.take_ahead()]
         is_drawn = line.pop("drawn", False)
         if is_drawn and step == state.last and self._is_redrawn(state, line):
             return [{**line, "step": state.base + step}]

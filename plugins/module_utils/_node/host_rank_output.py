@@ -6,7 +6,7 @@
 torchrun could write and show the lines itself (``--redirects``, ``--tee``). It reads them one by one in a thread each,
 falls behind a program that prints much, and is stopped together with the ranks: then the last lines, the ones with the
 reason, are not shown. It also deletes the files of ranks that it starts again after a failure on another node. So
-``rank.py`` opens the files: a pair for each rank of each attempt, which nothing empties.
+``rank.py`` opens the files: one for each rank of each attempt, which nothing empties.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _TAIL = 1 << 16
 Patterns = t.Mapping[str, "re.Pattern[str]"]
 Forms = t.Mapping[str, t.Mapping[str, str]]
+# Lines with figures alone: those of the step before, and those of the step that the bar shows next.
+_FIGURES = {"figures": "of_last", "figures_next": "of_next"}
 # The key of the pattern by which a program is known, beside those of its metrics.
 SIGN = "sign"
 
@@ -109,8 +111,8 @@ class LineReader:
 def parse_lines(patterns: Patterns, text: str, at: float, states: States | None = None) -> list[dict[str, t.Any]]:
     """Return a metric for each line that a pattern matches, in order, with the time ``at`` in Unix seconds.
 
-    A line with ``of_last`` has figures of a step that was printed before; ``rank`` is there where the line says it, and
-    ``drawn`` where it is of a bar.
+    A line with ``of_last`` has figures of a step that was printed before, with ``of_next`` those of the next one.
+    ``rank`` is there where the line says it, and ``drawn`` where it is of a bar.
 
     :param patterns: by the key that the group ``step`` becomes; other groups keep theirs. That of ``epoch`` has
         the epoch alone, on a line of its own.
@@ -172,8 +174,8 @@ def _build_metric(key: str, found: re.Match[str], at: float, state: LineState) -
         step = state.step
     if step is None:
         return None
-    if key == "figures":
-        return {"at": at, **figures, "step": int(step), "of_last": True} if figures else None
+    if key in _FIGURES:
+        return {"at": at, **figures, "step": int(step), _FIGURES[key]: True} if figures else None
     return {"at": at, key: int(step)}
 
 

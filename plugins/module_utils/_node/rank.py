@@ -64,18 +64,21 @@ def _log_nccl(attempt: int, rank: int | None) -> None:
 
 
 def _open_output(base: int, attempt: int, rank: int | None) -> None:
-    """Print into files of this attempt's rank, which ``host_rank_output.py`` copies; without room, into the log."""
+    """Print into a file of this attempt's rank, which ``host_rank_output.py`` copies; without room, into the log.
+
+    It is one file: what a program prints to its two streams stays in order.
+    """
     place = os.environ.pop("MUSTER_OUTPUT", "")
     if not place or rank is None:
         return
     folder = os.path.join(place, f"attempt_{base}.{attempt}", str(rank))
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        for stream, name in ((1, "stdout"), (2, "stderr")):
-            # Nothing that was printed is overwritten, should the number of an attempt come again.
-            descriptor = os.open(os.path.join(folder, f"{name}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # Nothing that was printed is overwritten, should the number of an attempt come again.
+        descriptor = os.open(os.path.join(folder, "stdout.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for stream in (1, 2):
             os.dup2(descriptor, stream)
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 def _fill_checkpoint_dir(argument: str) -> str:

@@ -35,7 +35,7 @@ _KEPT = ""
 _READ_AGAIN = ("events", "metrics")
 _LARGEST_LOG = 64 << 20
 # Of a printed line, what no metric has.
-_READ_KEYS = ("rank", "preset", "of_last", "drawn")
+_READ_KEYS = ("rank", "preset", "of_last", "of_next", "drawn")
 # Exit codes above are 128 + the signal by which a process was killed.
 _SIGNALS = 128
 

@@ -144,7 +144,7 @@ class HostsFollower(Follower):
             self._keep(update)
 
     def keep_errors(self, node: str | None) -> None:
-        """Keep what the ranks of a node wrote last to standard error; beside much output the log has it late or never.
+        """Keep what the ranks of a node printed last; beside much output the log has it late or never.
 
         The rank that ended first comes last, where the error line of a log is looked for.
         """
@@ -152,7 +152,7 @@ class HostsFollower(Follower):
         if remote is None or node in self.lost_since:
             return
         with contextlib.suppress(MusterError):
-            answer = remote.call("read", run_id=self.run_id, pattern="ranks/**/stderr.log", limit=_ERROR_BYTES)
+            answer = remote.call("read", run_id=self.run_id, pattern="ranks/**/std*.log", limit=_ERROR_BYTES)
             began = self._failed_attempt_began() - 1
             newest = [file for file in answer["files"] if file["modified_at"] >= began]
             newest.sort(key=lambda file: -float(file["modified_at"]))

@@ -43,7 +43,7 @@ def read(name: str, text: str, at: float = 1.0) -> list[dict[str, t.Any]]:
 
 
 def test_what_the_trainer_of_transformers_prints() -> None:
-    figures = {"loss": 3.02, "grad_norm": 2.019, "learning_rate": 9.167e-06, "step": 17, "of_last": True}
+    figures = {"loss": 3.02, "grad_norm": 2.019, "learning_rate": 9.167e-06, "step": 17, "of_next": True}
     assert read("transformers", TRAINER) == [{"step": 17}, figures, {"step": 20}, {"checkpoint_step": 20}]
     older = "{'loss': 2.5, 'learning_rate': 5e-05, 'epoch': 0.1}\n"
     assert read("transformers", f"  2%|\u258f| 1/60 [00:01<01:05, 1.1s/it]\n{older}")[1]["loss"] == 2.5

@@ -166,6 +166,34 @@ def test_a_bar_moves_on_before_its_figures_do() -> None:
     assert kinds(printed) == []
 
 
+def test_figures_above_a_bar_are_of_the_step_that_it_shows_next() -> None:
+    """transformers' Trainer: between two drawings of the bar steps are made, and a loss is printed before the second."""
+    printed = PrintedSteps()
+    lines: list[Line] = [
+        {"step": 17, "drawn": True},
+        {"step": 17, "loss": 3.0, "of_next": True},
+        {"step": 20, "drawn": True},
+        {"step": 20, "drawn": True},
+        {"step": 20, "loss": 2.5, "of_next": True},
+        {"step": 20, "drawn": True},
+    ]
+    found = [item for line in lines for item in take(printed, "a", line)]
+    assert found == [(17, None), (20, None), (20, 3.0), (20, 2.5)]
+
+
+def test_figures_after_which_no_bar_comes_are_of_the_last_step() -> None:
+    for later in (False, True):
+        printed = PrintedSteps()
+        assert take(printed, "a", {"step": 4, "drawn": True}) == [(4, None)]
+        assert take(printed, "a", {"step": 4, "loss": 3.0, "of_next": True}) == []
+        if later:
+            assert printed.release(20.0, "a") == printed.release(29.0, "a") == []
+        left = PrintedSteps(json.loads(json.dumps(printed.keep()))) if not later else printed
+        rest = left.release(30.0, "a") if later else left.release_all()
+        assert [(line["step"], line["loss"]) for line in rest] == [(4, 3.0)]
+        assert left.release_all() == []
+
+
 def test_what_one_rank_alone_prints_is_not_taken_for_several() -> None:
     """litgpt prints each part of a step; the ImageNet example prints on all ranks."""
     for preset, said in (("litgpt", []), ("torchvision", ["steps_mixed"])):
