@@ -30,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._services.monitori
 from ansible_collections.muster.training.tests.lab import kube_said
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.lab.kube_drills import Scene
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
 from ansible_collections.muster.training.tests.lab.kube_registry import registry
 from ansible_collections.muster.training.tests.support import prometheus_program
@@ -40,16 +41,17 @@ __all__ = ["kube_lab"]
 PROGRAMS = ("prometheus", "alertmanager", "node_exporter")
 KINDS = "statefulset,daemonset,service,secret,serviceaccount,persistentvolumeclaim"
 PATH = "/hook/token-of-the-hook-77"
-# It steps four times a second; each rank's process is known by the word "stepper".
+# It steps four times a second, or as slowly as the file says; each rank's process is known by the word "stepper".
 STEPPER = """
 import json, os, time
 end = time.time() + 600
 step = 0
 while time.time() < end and not os.path.exists("/tmp/enough"):
     step += 1
-    time.sleep(0.25)
+    time.sleep(3 if os.path.exists("/tmp/slow") else 0.25)
     with open(os.environ["MUSTER_METRICS_FILE"], "a") as report:
-        report.write(json.dumps({"at": time.time(), "step": step, "loss": 1 / step}) + "\\n")
+        rank = int(os.environ["NODE_RANK"])
+        report.write(json.dumps({"at": time.time(), "rank": rank, "step": step, "loss": 1 / step}) + "\\n")
 """
 
 
@@ -202,7 +204,7 @@ def test_it_is_deployed_and_again_nothing_is_written(world: World) -> None:
     assert world.hook.url not in kept and PATH not in kept
 
 
-def test_a_rank_that_stands_still_is_told_at_the_webhook(world: World) -> None:
+def test_ranks_that_stand_still_and_one_that_is_slow_are_told_at_the_webhook(world: World) -> None:
     lab, controller = world.lab, world.controller
     secret = "muster-metrics"
     live = json.loads(lab.kubectl("get", "secret", secret, "-n", world.space, "-o", "json"))
@@ -212,7 +214,7 @@ def test_a_rank_that_stands_still_is_told_at_the_webhook(world: World) -> None:
     short = base64.b64encode(re.sub(r"for: \w+", "for: 1s", rules).encode()).decode()
     lab.kubectl("patch", "secret", secret, "-n", world.space, "-p", json.dumps({"data": {RULES.name: short}}))
     job = command("python3", "-c", STEPPER, monitoring="metrics")
-    play = controller.start("train", job)
+    play = controller.start("train", job, muster_run_id="steps")
     try:
         stepped = lambda: [item for item in world.query("muster_run_step") if float(item["value"][1]) > 40]  # noqa: E731
         assert until(lambda: play.ended or bool(stepped()), 150) and not play.ended, play.output
@@ -241,6 +243,14 @@ def test_a_rank_that_stands_still_is_told_at_the_webhook(world: World) -> None:
         for node in lab.nodes:
             lab.on_node(node, "sh", "-c", "pkill -CONT -f [M]USTER_METRICS_FILE || true")
         assert until(lambda: "RunStalled" in world.hook.names("resolved"), 180), world.hook.told
+        assert "RunStraggler" not in world.hook.names()
+        pod, began = Scene(controller, "steps", play, job).pod(1)["metadata"]["name"], time.monotonic()
+        lab.kubectl("exec", pod, "-n", world.space, "--", "touch", "/tmp/slow")
+        assert until(lambda: "RunStraggler" in world.hook.names(), 180), world.query("muster_run_step_seconds_slowest")
+        NOTES.append(f"monitoring: a rank slowed -> RunStraggler at the webhook after {time.monotonic() - began:.0f} s")
+        assert world.query("muster_run_slowest_rank")[0]["value"][1] == "1"
+        lab.kubectl("exec", pod, "-n", world.space, "--", "rm", "/tmp/slow")
+        assert until(lambda: "RunStraggler" in world.hook.names("resolved"), 180), world.hook.told
     finally:
         for node in lab.nodes:
             with contextlib.suppress(Exception):
