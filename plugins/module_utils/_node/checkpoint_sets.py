@@ -90,10 +90,10 @@ def choose_set(nodes: t.Mapping[str, t.Sequence[Held]]) -> CheckpointSet:
     families: dict[str, list[_Part]] = {}
     for node, listed in nodes.items():
         for held in listed:
-            key, label = _split_rank(held.name)
-            families.setdefault(_family(key), []).append(_Part(node, held, key, label or node))
+            key, label = checkpoint_copies.split_rank(held.name)
+            families.setdefault(checkpoint_copies.family(held.name), []).append(_Part(node, held, key, label or node))
     newest = {node: next((held for held in listed if held.whole), None) for node, listed in nodes.items()}
-    wanted = dict.fromkeys(_family(_split_rank(held.name)[0]) for held in newest.values() if held is not None)
+    wanted = dict.fromkeys(checkpoint_copies.family(held.name) for held in newest.values() if held is not None)
     sets = [_choose_in_family(families[name]) for name in wanted]
     # What was copied does not matter where others have saved something else since.
     saved = [item for item, name in zip(sets, wanted, strict=True) if any(part.held.own for part in families[name])]
@@ -107,7 +107,7 @@ def choose_set(nodes: t.Mapping[str, t.Sequence[Held]]) -> CheckpointSet:
 
 def _choose_in_family(parts: t.Sequence[_Part]) -> CheckpointSet:
     own = [part for part in parts if part.held.own and (part.held.whole or part.held.unmarked)]
-    is_ranked = any(_split_rank(part.held.name)[1] for part in own)
+    is_ranked = any(checkpoint_copies.split_rank(part.held.name)[1] for part in own)
     # Parts are never copied: copies show that one rank at a time saves, which moved where two nodes have saved.
     has_copies = any(not part.held.own and part.held.whole for part in parts)
     if not is_ranked and (has_copies or len({part.node for part in own}) < 2):
@@ -174,18 +174,6 @@ def _is_shared(key: str, parts: t.Sequence[_Part]) -> bool:
 def _split_at(part: _Part, place: int) -> _Part:
     found = list(_NUMBER.finditer(part.key))[place]
     return part._replace(key=f"{part.key[: found.start()]}#{part.key[found.end() :]}", label=found[0])
-
-
-def _split_rank(name: str) -> tuple[str, str]:
-    """Return a name without the number of a rank in it, and that number, empty without one."""
-    found = checkpoint_copies.RANKED.search(name)
-    if found is None:
-        return name, ""
-    return f"{name[: found.start(1)]}#{name[found.end(1) :]}", str(int(found[1]))
-
-
-def _family(key: str) -> str:
-    return checkpoint_copies.family(key)
 
 
 def _saved_at(part: _Part) -> tuple[bool, int]:

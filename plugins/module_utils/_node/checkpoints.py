@@ -19,7 +19,7 @@ import threading
 import time
 import typing as t
 
-from . import checkpoint_layouts, files
+from . import checkpoint_copies, checkpoint_layouts, files
 from .checkpoint_layouts import Saved
 from .pod_log import Tail
 
@@ -118,10 +118,18 @@ class Pruner:
         return self.prune()
 
     def prune(self) -> list[str]:
-        """Remove what is beyond ``keep``; return the names."""
+        """Remove what is beyond ``keep``; return the names.
+
+        Files of several ranks are one checkpoint. Of those two stay at least: another node may lack its part of the
+        newest one still.
+        """
         complete, known = list_complete(self.folder, self.form), set(self._read_reported())
         mine = [saved for saved in complete if saved.layout != "files" or saved.name in known]
-        beyond = [saved for saved in mine[self.keep :] if saved != complete[0] and saved.name != self.held()]
+        split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in mine}
+        least = 2 if any(rank for _step, rank in split.values()) else 1
+        kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
+        old = [saved for saved in mine if split[saved.name][0] not in kept]
+        beyond = [saved for saved in old if saved != complete[0] and saved.name != self.held()]
         removed = [saved.name for saved in beyond if _remove(self.folder / saved.name, saved.layout)]
         if removed and not known.isdisjoint(removed):
             self._write_reported([name for name in self._read_reported() if name not in removed])

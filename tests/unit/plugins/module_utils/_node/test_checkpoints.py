@@ -80,6 +80,19 @@ def test_of_files_only_reported_ones_are_removed(tmp_path: pathlib.Path) -> None
     assert pruned.step() == [], "nothing new was reported"
 
 
+@pytest.mark.parametrize(("keep", "steps"), [(1, (60, 80)), (3, (40, 60, 80))])
+def test_files_of_several_ranks_are_one_checkpoint_and_two_stay(
+    tmp_path: pathlib.Path, keep: int, steps: tuple[int, ...]
+) -> None:
+    """Another node may not have saved its part of step 80 yet: without step 60 here nothing would be whole."""
+    saved = [
+        save(tmp_path / "c", f"c-{step}.rank{rank}.pt", step + rank) for step in (20, 40, 60, 80) for rank in (0, 1)
+    ]
+    report(tmp_path / "metrics.jsonl", *saved)
+    pruner(tmp_path, "files", keep).step()
+    assert names(tmp_path) == [f"c-{step}.rank{rank}.pt" for step in steps for rank in (0, 1)]
+
+
 def test_reports_of_an_earlier_attempt_on_another_node_count(tmp_path: pathlib.Path) -> None:
     """Its metrics are on that node; the names are beside the checkpoints."""
     for n in range(3):
