@@ -34,8 +34,9 @@ DISK_S = 30.0
 _SPIN_EVERY_S, _SPIN_LOOKS = 5.0, 7
 # A main thread that was scheduled less than that in a second did nothing (timers of an interpreter wake it).
 _TICKS, _SWITCHES = 1, 2
-# Processes and threads beside the main thread that work: ticks a second, bytes a second.
-_OTHERS_TICKS, _OTHERS_BYTES = 3, 64 << 10
+# What else belongs to a rank works: ticks and bytes a second of all, and how often its children are scheduled (one
+# that downloads is, now and then; an own thread that keeps watch is, too, and does not count).
+_OTHERS_TICKS, _OTHERS_BYTES, _CHILDREN_SWITCHES = 3, 64 << 10, 5
 _MOST_FRAMES, _MOST_CHILDREN = 24, 16
 _STOPPED, _ON_DISK = frozenset("Tt"), frozenset("D")
 # Functions in which a rank waits for the others, of torch.distributed and of what is built on it.
@@ -52,13 +53,20 @@ _TORCH = re.compile(r"/(?:site|dist)-packages/(?:torch|accelerate|deepspeed)/|/l
 
 
 class RankCounters(t.NamedTuple):
-    """What the kernel counted of a rank until now: of its main thread, and of all else that belongs to it."""
+    """What the kernel counted of a rank until now: of its main thread, and ``others``, where that was read, too."""
 
     state: str
     ticks: int
     switches: int
-    others_ticks: int
-    others_bytes: int
+    others: OtherCounters | None = None
+
+
+class OtherCounters(t.NamedTuple):
+    """What the kernel counted of the other threads of a rank and of its children: reading it takes longer."""
+
+    ticks: int
+    bytes: int
+    switches: int
     children: tuple[int, ...] = ()
 
 
@@ -99,8 +107,8 @@ class RankWatch:
                 if event is not None:
                     about = {"node": self.node, "rank": rank, "attempt": watched.started.get("attempt")}
                     files.append_json(self.events, {"at": time.time(), **about, **event})
-        except OSError:
-            # There is no room for what was seen; the job runs on.
+        except Exception:
+            # There is no room for what was seen, or it was not what is expected: the job runs on.
             return
 
     def _take(self, line: Event, now: float) -> None:
@@ -114,8 +122,10 @@ class RankWatch:
             self._ranks[rank] = _Watched(line, now)
 
     def _judge(self, watched: _Watched, now: float) -> Event | None:
-        progress, before = read_progress(watched.pid), watched.before
-        watched.before = progress
+        before = watched.before
+        # Two readings of all that belongs to it, before it may be said to stand.
+        is_whole = not watched.stands and now - watched.quiet_since >= QUIET_S - 2 * _EVERY_S
+        progress = watched.before = read_progress(watched.pid, is_whole)
         if progress is None:
             # A shell around the program may have started it meanwhile.
             watched.pid = stack_reader.find_python(int(watched.started["pid"]))
@@ -161,17 +171,22 @@ class RankWatch:
             return [], str(exc)
 
 
-def read_progress(pid: int) -> RankCounters | None:
-    """Return what the kernel counted of a process until now, None once it has ended."""
-    own = _read_stat(pid, pid)
-    if own is None:
+def read_progress(pid: int, is_whole: bool = False) -> RankCounters | None:
+    """Return what the kernel counted of a process until now, None once it has ended.
+
+    :param is_whole: whether to read of its other threads and its children, too.
+    """
+    main = _read_stat(pid, pid)
+    if main is None:
         return None
-    main, total = own, _read_stat(pid)
+    return RankCounters(*main, _read_switches(pid), _read_others(pid, main[1]) if is_whole else None)
+
+
+def _read_others(pid: int, main_ticks: int) -> OtherCounters:
     children = tuple(_list_descendants(pid))
-    found = [pid, *children]
-    ticks = sum(stat[1] for stat in (total, *map(_read_stat, children)) if stat is not None)
-    moved = sum(_read_io(one) for one in found)
-    return RankCounters(main[0], main[1], _read_switches(pid), ticks - main[1], moved, children)
+    ticks = sum(stat[1] for stat in map(_read_stat, (pid, *children)) if stat is not None)
+    moved = sum(map(_read_io, (pid, *children)))
+    return OtherCounters(ticks - main_ticks, moved, sum(map(_read_switches, children)), children)
 
 
 def find_operation(frames: t.Sequence[StackFrame]) -> str | None:
@@ -213,8 +228,11 @@ def _is_stuck(before: RankCounters, now: RankCounters, frames: t.Sequence[StackF
         return True
     if now.state in _ON_DISK and quiet_s < DISK_S:
         return False
-    works = now.others_ticks - before.others_ticks >= _OTHERS_TICKS
-    return not works and now.others_bytes - before.others_bytes < _OTHERS_BYTES
+    then, others = before.others, now.others
+    if then is None or others is None:
+        return False
+    works = others.ticks - then.ticks >= _OTHERS_TICKS or others.switches - then.switches > _CHILDREN_SWITCHES
+    return not works and others.bytes - then.bytes < _OTHERS_BYTES
 
 
 def _describe(pid: int, progress: RankCounters, frames: list[StackFrame], problem: str, stood_s: float) -> Event:
@@ -225,7 +243,7 @@ def _describe(pid: int, progress: RankCounters, frames: list[StackFrame], proble
         "place": _to_plain(find_place(frames)),
         "state": progress.state,
         "waits_in": _read_text(f"/proc/{pid}/wchan").strip("0\n") or None,
-        "child": _to_plain(_find_child_place(progress.children)),
+        "child": _to_plain(_find_child_place(progress.others.children if progress.others else ())),
         "frames": [list(frame) for frame in frames[:_MOST_FRAMES]],
         "problem": problem,
     }

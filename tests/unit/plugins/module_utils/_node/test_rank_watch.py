@@ -18,6 +18,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import rank_watch
 from ansible_collections.muster.training.plugins.module_utils._node.rank_watch import (
+    OtherCounters,
     RankCounters,
     RankWatch,
     find_operation,
@@ -91,14 +92,19 @@ class Counted:
     """What the kernel counts of a rank, as a test says: so it does not matter what else the machine does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = RankCounters("S", 0, 0, 0, 0)
+        self.now = RankCounters("S", 0, 0, OtherCounters(0, 0, 0))
         self.adds: dict[str, int] = {}
         monkeypatch.setattr(rank_watch, "read_progress", self.read)
 
-    def read(self, _pid: int) -> RankCounters:
-        """Return the counters, which grow by ``adds`` each time."""
-        self.now = self.now._replace(**{name: getattr(self.now, name) + more for name, more in self.adds.items()})
-        return self.now
+    def read(self, _pid: int, is_whole: bool = False) -> RankCounters:
+        """Return the counters, which grow by ``adds`` each time; those of others only where they are asked for."""
+        others = self.now.others or OtherCounters(0, 0, 0)
+        own = {name: more for name, more in self.adds.items() if name in RankCounters._fields}
+        more = {name[7:]: more for name, more in self.adds.items() if name.startswith("others_")}
+        others = others._replace(**{name: getattr(others, name) + value for name, value in more.items()})
+        own = {name: getattr(self.now, name) + value for name, value in own.items()}
+        self.now = self.now._replace(**own, others=others)
+        return self.now if is_whole else self.now._replace(others=None)
 
 
 @pytest.fixture
@@ -126,7 +132,7 @@ def test_a_short_stop_is_not_told_and_a_long_one_is(watched: t.Callable[[str], W
     assert [(event["kind"], event["state"]) for event in one.look(12)] == [("rank_stands", "T")]
 
 
-@pytest.mark.parametrize("adds", [{"others_ticks": 5}, {"others_bytes": 1 << 20}])
+@pytest.mark.parametrize("adds", [{"others_ticks": 5}, {"others_bytes": 1 << 20}, {"others_switches": 20}])
 def test_a_rank_for_which_a_child_or_a_thread_works_does_not_stand(
     watched: t.Callable[[str], Watched], counted: Counted, adds: dict[str, int]
 ) -> None:
@@ -154,24 +160,22 @@ def test_an_endless_loop_is_told_once_its_stack_stays_the_same(
     assert events[0]["state"] == "R" and events[0]["frames"][0][0] == "turn"
 
 
-def test_what_the_kernel_counts_of_a_rank_and_its_children(tmp_path: pathlib.Path) -> None:
+def test_what_the_kernel_counts_of_a_rank_and_its_children() -> None:
     argv = [sys.executable, "-c", "import subprocess; subprocess.run(['sh', '-c', 'while :; do :; done'])"]
     program = subprocess.Popen(argv)
+
+    def read() -> OtherCounters:
+        found = rank_watch.read_progress(program.pid, is_whole=True)
+        assert found is not None and found.others is not None and found.state in "SRD"
+        return found.others
+
     try:
-        eventually(
-            lambda: (rank_watch.read_progress(program.pid) or RankCounters("S", 0, 0, 0, 0)).children, "its child"
-        )
-        first = rank_watch.read_progress(program.pid)
-        assert first is not None
-
-        def grown() -> bool:
-            now = rank_watch.read_progress(program.pid)
-            return now is not None and now.others_ticks > first.others_ticks + 10
-
-        eventually(grown, "the child works")
-        assert first.state in "SRD"
+        eventually(lambda: read().children, "its child")
+        first = read()
+        eventually(lambda: read().ticks > first.ticks + 10, "the child works")
+        assert rank_watch.read_progress(program.pid)._replace(others=None).others is None  # type: ignore[union-attr]
     finally:
-        for child in rank_watch.read_progress(program.pid).children:  # type: ignore[union-attr]
+        for child in read().children:
             os.kill(child, signal.SIGKILL)
         program.kill()
         program.wait()
@@ -187,13 +191,14 @@ def test_a_rank_that_has_ended_is_watched_no_longer(watched: t.Callable[[str], W
     assert one.look(15) == []
 
 
-def test_a_full_disk_does_not_end_the_watch(
-    watched: t.Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyError("what is not expected")])
+def test_what_goes_wrong_in_the_watch_does_not_end_the_job(
+    watched: t.Callable[[str], Watched], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     one = watched(STANDS)
 
     def fail(*_args: t.Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(rank_watch.files, "append_json", fail)
     assert one.look(15) == []
