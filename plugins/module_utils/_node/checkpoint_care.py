@@ -25,10 +25,29 @@ def pass_over(folder: pathlib.Path, rules: t.Mapping[str, t.Any], *, first: bool
     """
     if not first or rules.get("format") == "files" or rules.get("resume") == "never":
         return []
-    hidden = [f"checkpoint {told}; it is passed over" for told in checkpoint_layouts.hide_half_saved(folder)]
+    half = [*checkpoint_layouts.hide_half_saved(folder), *_hide_torn_files(folder)]
+    hidden = [f"checkpoint {told}; it is passed over" for told in half]
     problem = checkpoint_layouts.find_tracker_problem(folder) if folder.is_dir() else ""
     fix = "the program may refuse that or begin anew. Write the name of a whole checkpoint into it, or delete it"
     return [*hidden, *([f"warning: {problem}: {fix}"] if problem else [])]
+
+
+def _hide_torn_files(folder: pathlib.Path) -> list[str]:
+    """Rename files of no known layout that lack their end, where an older whole one of their kind is beside them.
+
+    A program takes the newest one by its name, and would fail at it again and again. Where there is no other, it would
+    begin anew: that is for its user to decide.
+    """
+    told = []
+    saved = checkpoints.list_saved(folder, "auto")
+    for number, one in enumerate(saved):
+        place = folder / one.name
+        older = [other for other in saved[number + 1 :] if not other.problem]
+        if one.problem and place.is_file() and any(place.suffix == pathlib.Path(other.name).suffix for other in older):
+            with contextlib.suppress(OSError):
+                place.rename(place.with_name(f".{place.name}.half-saved"))
+                told.append(f"{one.name} {one.problem}")
+    return told
 
 
 class CheckpointCare:

@@ -17,12 +17,14 @@ class Ending(t.NamedTuple):
     """How the process ended: its exit code (128 + n for signal n), and its ranks.
 
     ``rank_codes`` are the exit codes of its ranks by attempt; ``unfinished`` counts ranks that recorded none.
+    ``disk_full``: the disk of the run has no room, so that ranks could not record what they did.
     """
 
     exit_code: int
     signal: int
     rank_codes: tuple[tuple[int, ...], ...]
     unfinished: int = 0
+    disk_full: bool = False
 
     @property
     def cut_off(self) -> bool:
@@ -71,6 +73,9 @@ def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
     code = last[0] if last else ending.exit_code or 1
     if kind == "never":
         return Decision(False, "crash", code)
+    if ending.disk_full:
+        # No rank could save or record anything, and none could after a restart. The machine is not lost.
+        return Decision(False, "disk_full", code)
     if _is_lost(kind, ending, len(failed), budget):
         return Decision(budget.lost < budget.max_lost, "node_lost", code)
     if kind == "torchrun":

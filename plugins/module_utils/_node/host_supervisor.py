@@ -29,6 +29,8 @@ if t.TYPE_CHECKING:
     from .host_units import UnitSpec
 
 _TICK_S = 1.0
+# So much of the disk is held back, so that an end can be recorded on a full one; with less the disk counts as full.
+_RESERVE, _FULL = 256 << 10, 1 << 20
 # A rendezvous store without any agent ends after this long.
 _UNUSED_S = 5.0
 # So long may a launcher take to end whose ranks have all ended: torchrun waits minutes for those of other nodes.
@@ -67,6 +69,8 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         processes.kill_marked(self.spec["marker"])
+        with contextlib.suppress(OSError):
+            (self.folder / "reserve").write_bytes(bytes(_RESERVE))
         self._watch_output()
         if self.lost > self.spec["max_lost"]:
             return self._end(137, "node_lost")
@@ -210,7 +214,11 @@ class Supervisor:
                 self._stop_child(wake)
         code = self.child.returncode
         return host_restart_policy.Ending(
-            128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._count_unfinished()
+            128 - code if code < 0 else code,
+            max(0, -code),
+            self._rank_codes(),
+            self._count_unfinished(),
+            self.spec["unit"] == "agent" and _is_full(self.folder),
         )
 
     def _is_store_unused(self) -> bool:
@@ -345,12 +353,14 @@ class Supervisor:
         self._touch()
 
     def _write(self, name: str, value: dict[str, t.Any]) -> bool:
-        """Write a file of the unit; return whether that worked."""
-        try:
-            files.write_json(self.folder / name, value)
-        except OSError:
-            return False
-        return True
+        """Write a file of the unit, on a full disk into what was held back; return whether that worked."""
+        for _try in range(2):
+            try:
+                files.write_json(self.folder / name, value)
+                return True
+            except OSError:
+                (self.folder / "reserve").unlink(missing_ok=True)
+        return False
 
     def _touch(self) -> None:
         try:
@@ -363,6 +373,15 @@ class Supervisor:
         # A full disk must not end the job; state and exit files are tried again with the next change.
         with contextlib.suppress(OSError):
             files.append_json(self.events, line)
+
+
+def _is_full(folder: pathlib.Path) -> bool:
+    """Return whether the disk of a folder has no room left."""
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return False
+    return state.f_bavail * state.f_frsize < _FULL
 
 
 @contextlib.contextmanager

@@ -127,6 +127,11 @@ def is_current_version(program: str) -> bool:
     return program.endswith(f"/agent/{agent_version()}")
 
 
+def is_removed(output: tuple[int, str, str]) -> bool:
+    """Return whether the interpreter did not find the installed agent: (exit code, standard output, standard error)."""
+    return output[0] == 2 and "can't open file" in output[2] and not has_answer(output[1])
+
+
 def has_answer(out: str) -> bool:
     """Return whether the output holds an agent's answer."""
     return MARK in out

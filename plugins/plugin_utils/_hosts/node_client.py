@@ -152,11 +152,13 @@ class NodeClient:
     def _from_installed(
         self, request: t.Mapping[str, t.Any], within_s: float, body: t.Iterable[bytes]
     ) -> dict[str, t.Any] | None:
-        """Return the installed agent's answer; None when ``info`` finds that it was removed."""
+        """Return the installed agent's answer; None when it was removed, as with the disk that it was on."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
         output = self.run(command, _join(agent_package.encode_request(request), body), within_s)
         if request["op"] == "info" and not agent_package.has_answer(output[1]):
+            return None
+        if body == () and agent_package.is_removed(output):
             return None
         return agent_package.parse_answer(self.name, *output)
 

@@ -29,6 +29,7 @@ _UNKNOWN_KILLER: t.Final = (
 _PEER_GONE: t.Final = ("socket_reset", "collective_timeout")
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
+    "disk_full": "disk_full",
     "out_of_memory": "oom_host",
     "nan": "loss_nan",
     "stalled": "stalled_stopped",

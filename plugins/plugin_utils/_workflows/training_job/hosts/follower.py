@@ -58,6 +58,8 @@ class HostsFollower(Follower):
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
         self.lost = 0
+        # A node that answers, and from which all of the run has gone.
+        self.emptied: str | None = None
         self.behind: dict[str, int] = {}
         for stream in self.take_cut():
             self.offsets = {node: {**known, stream: 0} for node, known in self.offsets.items()}
@@ -110,6 +112,8 @@ class HostsFollower(Follower):
         """Take what a node answered into the run's folder and history."""
         # What was asked before its units were started again shows them as lost once more.
         if update.asked_at > self.revived_at.get(update.node, -1.0):
+            if not update.units and self._agent_of(update.node).generation is not None:
+                self.emptied = self.emptied or update.node
             # A node whose run folder was deleted reports no units of the run: they count as missing.
             self.units[update.node] = {"agent": UnitReport(), **update.units}
         for stream, text in update.text.items():
@@ -206,7 +210,7 @@ class HostsFollower(Follower):
     def _restart_units(self, node: str) -> None:
         """Start the units of a node again when their supervisor is gone without having ended them."""
         dead = [name for name, unit in self.units[node].items() if unit.is_lost]
-        if not dead or self.lost >= self.job.lost_budget:
+        if not dead or node == self.emptied or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
         self.record_event("node_lost", node=node, detail=f"not running: {', '.join(dead)}")
@@ -224,6 +228,12 @@ class HostsFollower(Follower):
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
+        if self.emptied:
+            detail = (
+                f"{self.emptied} answers, but nothing of the run is left on it: its disk is new, or was emptied. The "
+                "same command starts it again, from the newest checkpoint that a node has"
+            )
+            return RunOutcome("lost", 1, "node_lost", detail, self.emptied, explained=True)
         fault = self._failed_outcome(ended) or self._uneven_outcome() or self._budget_outcome()
         if fault:
             return fault
@@ -361,6 +371,7 @@ def _describe_cause(cause: str, node: str, code: int, job: Job) -> str:
         "crash": f"a rank on {node} exited with code {code} and {limit}",
         "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
+        "disk_full": f"the disk of {node} that holds the run is full, and its ranks ended (exit code {code})",
         "node_lost": _describe_loss(job, node),
         "port_taken": f"the rendezvous port on {node} is already in use",
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import typing as t
 
@@ -83,3 +84,33 @@ def test_a_tracker_that_names_a_missing_checkpoint_is_said_before_the_program_be
     )
     assert checkpoint_care.pass_over(tmp_path / "absent", rules, first=True) == []
     assert checkpoint_care.pass_over(tmp_path, {**rules, "resume": "never"}, first=True) == []
+
+
+ARCHIVE = b"PK\x03\x04" + bytes(40) + b"PK\x05\x06" + bytes(18)
+RULES = {"format": "auto", "resume": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        # The newest one lacks its end, and an older one of its kind is whole.
+        ({"ckpt-40.pt": ARCHIVE, "ckpt-60.pt": ARCHIVE[:20]}, {"ckpt-40.pt"}),
+        # Without another one the program would begin anew: it is left, and the program says what it finds.
+        ({"latest.pt": ARCHIVE[:20]}, {"latest.pt"}),
+        ({"log.json": b"{}", "latest.pt": ARCHIVE[:20]}, {"log.json", "latest.pt"}),
+        # An older half one is not taken by a program that looks for the newest.
+        ({"ckpt-20.pt": ARCHIVE[:20], "ckpt-40.pt": ARCHIVE}, {"ckpt-20.pt", "ckpt-40.pt"}),
+    ],
+)
+def test_a_file_that_lacks_its_end_is_passed_over(
+    tmp_path: pathlib.Path, files: dict[str, bytes], left: set[str]
+) -> None:
+    for at, (name, data) in enumerate(files.items(), 1_700_000_000):
+        (tmp_path / name).write_bytes(data)
+        os.utime(tmp_path / name, (at, at))
+    told = checkpoint_care.pass_over(tmp_path, RULES, first=True)
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == left
+    gone = sorted(set(files) - left)
+    assert told == [f"checkpoint {name} is half saved: {name} lacks its end; it is passed over" for name in gone]
+    # What was hidden is there for whoever wants to look at it.
+    assert all((tmp_path / f".{name}.half-saved").read_bytes() == files[name] for name in gone)

@@ -50,6 +50,11 @@ def budget(crashes: int = 0, lost: int = 0, fatal: tuple[int, ...] = ()) -> Budg
         (TORCHRUN, Ending(1, 0, ((7,),)), budget(), Decision(True, "node_lost", 7)),
         (TORCHRUN, Ending(1, 0, ()), budget(lost=1), Decision(False, "node_lost", 1)),
         (TORCHRUN, Ending(137, 9, ((7,),) * 9), budget(), Decision(True, "node_lost", 7)),
+        # Ranks on a full disk record nothing: that is no lost agent. One that ended well, or is fatal, is that.
+        (TORCHRUN, Ending(1, 0, (), 2, True), budget(), Decision(False, "disk_full", 1)),
+        (WHOLE, Ending(1, 0, ((7,),), 0, True), budget(), Decision(False, "disk_full", 7)),
+        (TORCHRUN, Ending(0, 0, (), 0, True), budget(), Decision(False, "succeeded", 0)),
+        (WHOLE, Ending(65, 0, (), 0, True), budget(fatal=(65,)), Decision(False, "fatal_exit_code", 65)),
         # The store serves until it is stopped: whatever ends it is a loss.
         (STORE, Ending(1, 0, ()), budget(), Decision(True, "node_lost", 1)),
         (STORE, Ending(137, 9, ()), budget(lost=1), Decision(False, "node_lost", 137)),

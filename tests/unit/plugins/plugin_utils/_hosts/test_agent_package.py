@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import typing as t
 
 import pytest
 from hypothesis import given
@@ -188,3 +189,15 @@ def test_a_terminal_that_ssh_was_told_to_give_is_named() -> None:
     ):
         # With a terminal both outputs are one.
         agent_package.parse_answer("n", done.returncode, (done.stdout + done.stderr).decode(), "")
+
+
+@pytest.mark.parametrize(
+    ("output", "removed"),
+    [
+        ((2, "", "python3: can't open file '/s/agent/1/run.py': [Errno 2] No such file or directory\n"), True),
+        ((1, "", "Traceback: can't open file"), False),
+        ((2, "", "usage: run.py OP"), False),
+    ],
+)
+def test_an_agent_that_went_with_its_disk_is_told_from_one_that_failed(output: t.Any, removed: bool) -> None:
+    assert agent_package.is_removed(output) is removed
