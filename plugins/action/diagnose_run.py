@@ -17,6 +17,7 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "run_id": {"type": "str"},
+        "attach": {"type": "bool", "default": False},
         "hosts": {"type": "list", "elements": "str"},
         "window_s": {"type": "float", "default": 1.0},
         "ras_s": {"type": "float", "default": 5.0},
@@ -32,6 +33,7 @@ class ActionModule(WorkflowAction):
         request = diagnose_run.DiagnoseRequest(
             home=StateHome(options["state_home"], options["cluster"]),
             run_id=options["run_id"],
+            attach=options["attach"],
             hosts=options["hosts"] or list(variables["ansible_play_hosts_all"]),
             hostvars=variables["hostvars"],
             connect=self.connect(variables),

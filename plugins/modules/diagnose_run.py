@@ -24,6 +24,16 @@ options:
   run_id:
     description: The run. The default is the one run that is running on the hosts, else the newest recorded run.
     type: str
+  attach:
+    description:
+      - Look at jobs on the hosts that somebody else has started, by torchrun, accelerate, DeepSpeed or mpirun, in place
+        of a run of this collection. It says which rank the others wait for and at which line of its program, for all
+        ranks that the user of the connection may read.
+      - Nothing is installed on the hosts, and nothing of the jobs is stopped or changed. They are looked at for at
+        least six seconds.
+      - Stacks are read from the memory of CPython 3.11 to 3.13. Where C(kernel.yama.ptrace_scope) is 1, only root may.
+    type: bool
+    default: false
   hosts:
     description: Inventory hosts to read; the default is the run's recorded hosts, else the play's.
     type: list
@@ -82,6 +92,11 @@ EXAMPLES = r"""
     msg: "{{ diagnosis.summary }}"
   run_once: true
 
+- name: Which rank hangs of a job that was started by hand?
+  muster.training.diagnose_run:
+    attach: true
+  run_once: true
+
 - name: Why does a run in pods not start?
   muster.training.diagnose_run:
     run_id: char-lm-3f2a
@@ -93,11 +108,23 @@ EXAMPLES = r"""
 RETURN = r"""
 run_id:
   description: The diagnosed run.
-  returned: success
+  returned: without O(attach)
   type: str
+gangs:
+  description:
+    - The jobs of others on the hosts, each with C(gang) (the address of its rendezvous), C(program), C(world_size),
+      C(ranks), C(hang) (who is waited for and what the others do, null where nobody is seen to be) and C(lines).
+  returned: with O(attach)
+  type: list
+  elements: dict
+nodes:
+  description: The hosts that answered.
+  returned: with O(attach)
+  type: list
+  elements: str
 diagnosis:
   description: The diagnosis, as it is written to O(dest).
-  returned: success
+  returned: without O(attach)
   type: dict
   contains:
     outcome:

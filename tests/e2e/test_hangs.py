@@ -13,7 +13,14 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
-from ansible_collections.muster.training.tests.support.hung_gangs import PROGRAM, Gang, Ranks, name_all, read_lines
+from ansible_collections.muster.training.tests.support.hung_gangs import (
+    PROGRAM,
+    Gang,
+    Ranks,
+    StartedRanks,
+    name_all,
+    read_lines,
+)
 
 LIMIT_S = 25.0
 # Of the run that is trained by the controller.
@@ -23,6 +30,13 @@ KINDS = sorted(set(LINES) - {"spin", "leave"})
 SHORT = ("loader_worker", "other", "stop")
 PAUSES = ("save", "evaluate", "short_pause", "compile")
 WORLD = 3
+
+
+@pytest.fixture
+def started(torch_python: str) -> t.Iterator[StartedRanks]:
+    found = StartedRanks(torch_python)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -76,6 +90,24 @@ def test_train_status_and_diagnose_name_it(world: World, torch_python: str, tmp_
     assert [line["ranks"][0]["rank"] for line in events] == [1]
     assert [where in hang["text"] for hang in world.record()["hangs"]] == [True], world.record()
     assert "ddp_program.py:" in (world.run_folder() / "logs" / "node-2.stacks").read_text()
+
+
+def test_a_job_that_somebody_else_started_is_named_too(
+    world: World, started: StartedRanks, tmp_path: pathlib.Path
+) -> None:
+    """Ranks as torchrun starts them, on the two nodes of the inventory, of which nothing is installed on either."""
+    gang = Gang(started, tmp_path / "other", "lock", WORLD, 1)
+    until(lambda: gang.began_at, "it hangs", 90)
+    time.sleep(2)
+    before = sorted(world.nodes.rglob("*")) if world.nodes.exists() else []
+    result = world.play("diagnose", muster_diagnose_attach=True, muster_run_id=None, muster_train_hosts="node-1")
+    assert f"ddp_program.py, {WORLD} of {WORLD} ranks seen on node-1" in result.output, result.output
+    assert (
+        f"hangs: rank 1 on node-1 waits for a lock at ddp_program.py:{LINES['lock']} (lock); ranks 0, 2 "
+        in result.output
+    )
+    assert (sorted(world.nodes.rglob("*")) if world.nodes.exists() else []) == before
+    assert all(os.path.exists(f"/proc/{pid}") for pid in gang.pids.values()) and result.changed == 0
 
 
 @pytest.mark.long

@@ -67,6 +67,30 @@ class Ranks:
         self._parent.wait()
 
 
+class StartedRanks(Ranks):
+    """Starts each rank by itself, as a launcher does: its variables are those of its process."""
+
+    def __init__(self, python: str) -> None:
+        self.python, self.pids = python, []
+
+    def start(self, env: t.Mapping[str, str], output: pathlib.Path) -> int:
+        """Return the process id of a new rank."""
+        with open(output, "ab") as log:
+            argv = [self.python, str(PROGRAM)]
+            own = {**os.environ, **env}
+            rank = subprocess.Popen(
+                argv, env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self.pids.append(rank.pid)
+        return rank.pid
+
+    def close(self) -> None:
+        """Kill all ranks, and what they started."""
+        for pid in self.pids:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 class Gang:
     """One gang: its ranks are started at once, half of them on each node. :ivar history: what its nodes told."""
 

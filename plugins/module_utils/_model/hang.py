@@ -226,15 +226,19 @@ def _describe_wait(item: Standing) -> str:
 
 def _describe_group(group: t.Sequence[Standing]) -> str:
     ranks = [item.rank for item in group]
-    name = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_format_ranks(ranks)}"
+    name = describe_ranks(ranks)
     first = group[0]
     does = _describe_wait(first)
     verb = does if len(ranks) == 1 else re.sub(r"^(wait|read|sleep|compute|stand)s\b", r"\1", does)
     return f"{name} {verb}{f' at {first.place}' if first.place else ''}"
 
 
+def describe_ranks(ranks: t.Sequence[int]) -> str:
+    """Return ``rank 3`` or ``ranks 0, 2-7``."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_format_ranks(ranks)}"
+
+
 def _format_ranks(ranks: t.Sequence[int]) -> str:
-    """Return ``0, 2-7``."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:

@@ -21,6 +21,7 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 import typing as t
 
 from . import (
@@ -247,6 +248,13 @@ def op_stacks(request: NodeRequest) -> dict[str, t.Any]:
     return diag_stacks.take_stacks(ranks, signals=bool(request.get("signals")))
 
 
+def op_attach(request: NodeRequest) -> dict[str, t.Any]:
+    """Return what ranks of jobs that others have started do here (see foreign_ranks.py); reads only."""
+    from . import foreign_ranks
+
+    return {"at": time.time(), "ranks": foreign_ranks.look_at_ranks(float(request.get("window_s", 6.0)))}
+
+
 def op_reach(request: NodeRequest) -> dict[str, t.Any]:
     """Return which addresses of other nodes answer, and tailscale's path to each (see host_reachability.py)."""
     from . import host_reachability
@@ -359,6 +367,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "stop": op_stop,
     "kill": op_kill,
     "stacks": op_stacks,
+    "attach": op_attach,
     "cut": op_cut,
     "examine": op_examine,
     "reach": op_reach,

@@ -130,7 +130,7 @@ class RankWatch:
             # A shell around the program may have started it meanwhile.
             watched.pid = stack_reader.find_python(int(watched.started["pid"]))
             return None
-        if before is None or not _is_quiet(before, progress):
+        if before is None or not is_quiet(before, progress):
             watched.quiet_since = now
             return self._judge_busy(watched, now)
         quiet_s = now - watched.quiet_since
@@ -141,7 +141,7 @@ class RankWatch:
         if not same or not _is_stuck(before, progress, frames, quiet_s):
             return None
         watched.stands = True
-        return _describe(watched.pid, progress, frames, problem, quiet_s)
+        return describe(watched.pid, progress, frames, problem, quiet_s)
 
     def _judge_busy(self, watched: _Watched, now: float) -> Event | None:
         """Look at a rank that is scheduled: it moves again, or it computes at one and the same place for long."""
@@ -160,7 +160,7 @@ class RankWatch:
             return None
         watched.stands = True
         progress = t.cast(RankCounters, watched.before)
-        return _describe(watched.pid, progress, frames, "", _SPIN_EVERY_S * (_SPIN_LOOKS - 1))
+        return describe(watched.pid, progress, frames, "", _SPIN_EVERY_S * (_SPIN_LOOKS - 1))
 
     def _read(self, watched: _Watched) -> tuple[list[StackFrame], str]:
         """Return the frames of a rank's main thread, else nothing and why."""
@@ -216,7 +216,8 @@ def _without_last_line(frames: list[StackFrame]) -> list[StackFrame]:
     return [frame._replace(line=0) for frame in frames[:1]] + frames[1:]
 
 
-def _is_quiet(before: RankCounters, now: RankCounters) -> bool:
+def is_quiet(before: RankCounters, now: RankCounters) -> bool:
+    """Return whether a rank did nothing between two readings, or is stopped."""
     if now.state in _STOPPED:
         return True
     return now.ticks - before.ticks <= _TICKS and now.switches - before.switches <= _SWITCHES
@@ -235,7 +236,8 @@ def _is_stuck(before: RankCounters, now: RankCounters, frames: t.Sequence[StackF
     return not works and others.bytes - then.bytes < _OTHERS_BYTES
 
 
-def _describe(pid: int, progress: RankCounters, frames: list[StackFrame], problem: str, stood_s: float) -> Event:
+def describe(pid: int, progress: RankCounters, frames: list[StackFrame], problem: str, stood_s: float) -> Event:
+    """Return the event of a rank that has stood for ``stood_s`` seconds; ``problem``: why it has no frames."""
     return {
         "kind": "rank_stands",
         "since": round(time.time() - stood_s, 3),

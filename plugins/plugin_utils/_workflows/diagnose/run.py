@@ -26,11 +26,14 @@ from ..._fabric.diagnosis.stacks import describe_rank
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, names_cluster, read_record
+from . import attach
 from .logs import write_if_changed
 
 _LOG_BYTES = 4 << 20
 _METRICS_BYTES = 256 << 10
 _MAX_NAMES = 8
+# A rank that waits is told from one that works by what it does in so many seconds.
+_ATTACH_S = 6.0
 # What a run leaves on a node: the ranks' output, the launcher's log, and NCCL's files in the working directory.
 _LOGS = ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log", "code/**/nccl*", "nccl*")
 
@@ -39,7 +42,7 @@ _LOGS = ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log", "code/**/
 class DiagnoseRequest:
     """The options of ``diagnose_run``. ``run_id`` None: the one run on the hosts, else the newest record.
 
-    ``cluster``: kubeconfig, context and namespace, for runs in pods.
+    ``cluster``: kubeconfig, context and namespace, for runs in pods. ``attach``: jobs of others on the hosts instead.
     """
 
     home: StateHome
@@ -54,6 +57,7 @@ class DiagnoseRequest:
     check: bool = False
     base: pathlib.Path = pathlib.Path()
     cluster: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    attach: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,6 +121,11 @@ class HostInfo:
 
 def run(request: DiagnoseRequest) -> dict[str, object]:
     """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are not changed."""
+    if request.attach:
+        found = attach.attach(request.connect(request.hosts), max(request.window_s, _ATTACH_S))
+        for line in t.cast("list[str]", found["summary"]):
+            request.progress.say(line)
+        return {**found, **_write(request, found)}
     record = _find_record(request)
     if record.on_kubernetes if record else _is_of_cluster(request):
         return _diagnose_pods(request, record)
@@ -288,10 +297,15 @@ def _build_result(
         "diagnosis": document,
         "summary": lines,
     }
-    if request.dest:
-        target = pathlib.Path(request.dest).expanduser()
-        result.update(changed=write_if_changed(target, document, check=request.check), file=str(target))
-    return result
+    return {**result, **_write(request, document)}
+
+
+def _write(request: DiagnoseRequest, document: t.Mapping[str, object]) -> dict[str, object]:
+    """Write a diagnosis where it is to be written; return ``{changed, file}``, nothing where that is nowhere."""
+    if not request.dest:
+        return {}
+    target = pathlib.Path(request.dest).expanduser()
+    return {"changed": write_if_changed(target, document, check=request.check), "file": str(target)}
 
 
 def _scrub_evidence(diagnosis: RunDiagnosis) -> RunDiagnosis:
