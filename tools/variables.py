@@ -69,6 +69,7 @@ MEANINGS = {
     "diagnose_out": "A file for the findings as JSON.",
     "diagnose_ras_s": "Seconds to wait for NCCL's RAS service.",
     "diagnose_window_s": "Seconds for which the ranks are watched (1.0).",
+    "muster_diagnose_attach": "Whether diagnose looks at jobs on the hosts that others have started (false).",
     "muster_bundle": "Folder of the bundle from which a cluster without access to the internet is installed.",
     "muster_bundle_architectures": "Architectures that a bundle is for (amd64).",
     "muster_bundle_programs": "Programs that a bundle holds only when they are named, such as nvidia-device-plugin.",
