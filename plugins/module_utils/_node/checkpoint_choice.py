@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from . import checkpoint_copies
+
 Row = t.Mapping[str, t.Any]
 
 
@@ -43,7 +45,8 @@ def choose_checkpoints(
     """Return what each node does: all continue from the newest checkpoint that every node has that has any.
 
     A node without any saves none, such as all but the first of a program that saves on rank 0. Checkpoints of several
-    nodes belong together by their name. Where no name is common, each node uses its newest.
+    nodes belong together by their name, without the number of a rank in it. Where no name is common, each node uses its
+    newest.
 
     :param excluded: name and time of stored copies that turned out to be damaged.
     """
@@ -52,15 +55,22 @@ def choose_checkpoints(
         for node, found in nodes.items()
     }
     having = [node for node, found in copies.items() if found]
-    common = set.intersection(*({name for name, _at in copies[node]} for node in having)) if having else set()
-    newest = max((key for node in having[:1] for key in copies[node] if key[0] in common), key=_saved_at, default=None)
-    return {node: _choose(copies[node], newest[0] if newest else None, found) for node, found in nodes.items()}
+    common = set.intersection(*({_step_of(name) for name, _at in copies[node]} for node in having)) if having else set()
+    shared = (key for node in having[:1] for key in copies[node] if _step_of(key[0]) in common)
+    newest = max(shared, key=_saved_at, default=None)
+    step = _step_of(newest[0]) if newest else None
+    return {node: _choose(copies[node], step, found) for node, found in nodes.items()}
+
+
+def _step_of(name: str) -> str:
+    """Return what the names of all ranks' files of one step have in common."""
+    return checkpoint_copies.split_rank(name)[0]
 
 
 def _choose(
-    copies: t.Mapping[tuple[str, int], Row | None], name: str | None, found: NodeCheckpoints
+    copies: t.Mapping[tuple[str, int], Row | None], step: str | None, found: NodeCheckpoints
 ) -> CheckpointChoice:
-    fitting = [key for key in copies if name is None or key[0] == name]
+    fitting = [key for key in copies if step is None or _step_of(key[0]) == step]
     # What is damaged is hidden too, whatever its age: a program may take it for whole.
     if not fitting:
         return CheckpointChoice(aside=tuple(found.list_damaged()))

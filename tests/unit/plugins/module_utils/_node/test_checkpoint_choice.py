@@ -59,6 +59,18 @@ def test_all_nodes_continue_from_what_every_node_has() -> None:
     }
 
 
+def test_files_of_ranks_belong_together_without_the_number_of_the_rank() -> None:
+    """Rank 1 saved step 80, rank 0 was killed at it: both continue from step 60, and what is newer is hidden."""
+    a = ({"name": "ckpt-60.rank0.pt", "saved_at": 60, "ok": True},)
+    b = tuple({"name": f"ckpt-{step}.rank1.pt", "saved_at": step + 1, "ok": True} for step in (60, 80))
+    found = choose_checkpoints({"a": NodeCheckpoints(a), "b": NodeCheckpoints(b)})
+    assert brief(found["a"]) == ("ckpt-60.rank0.pt", False, ())
+    assert brief(found["b"]) == ("ckpt-60.rank1.pt", False, ("ckpt-80.rank1.pt",))
+    stored = tuple({key: value for key, value in row.items() if key != "ok"} for row in b)
+    found = choose_checkpoints({"a": NodeCheckpoints(a), "b": NodeCheckpoints((), stored)})
+    assert brief(found["b"]) == ("ckpt-60.rank1.pt", True, ())
+
+
 COPIES = st.builds(node, st.dictionaries(st.integers(1, 5), st.booleans()), st.sets(st.integers(1, 5)))
 
 
