@@ -26,8 +26,8 @@ options:
     type: str
   attach:
     description:
-      - Look at jobs on the hosts that somebody else has started, by torchrun, accelerate, DeepSpeed or mpirun, in place
-        of a run of this collection. It says which rank the others wait for and at which line of its program, for all
+      - Look at jobs on the hosts that this collection did not start, by torchrun, accelerate, DeepSpeed or
+        mpirun, in place of a run of its own. It says which rank the others wait for and at which line of its program, for all
         ranks that the user of the connection may read.
       - Nothing is installed on the hosts, and nothing of the jobs is stopped or changed. They are looked at for at
         least six seconds.
@@ -113,7 +113,7 @@ run_id:
 gangs:
   description:
     - The jobs of others on the hosts, each with C(gang) (the address of its rendezvous), C(program), C(world_size),
-      C(ranks), C(hang) (who is waited for and what the others do, null where nobody is seen to be) and C(lines).
+      C(ranks), C(hang) (who is waited for and what the others do, null where none is seen) and C(lines).
   returned: with O(attach)
   type: list
   elements: dict

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ranks of jobs do that somebody else has started on this node, by torchrun, accelerate, DeepSpeed or mpirun.
+"""What ranks do on this node of jobs that this collection did not start: torchrun, accelerate, DeepSpeed, mpirun.
 
 A rank is known by the variables of its launcher. Nothing is written, and no process is stopped.
 """
@@ -25,7 +25,7 @@ _MOST = 256
 _LOOKS = 3
 
 
-def look_at_ranks(window_s: float) -> list[dict[str, t.Any]]:
+def observe_ranks(window_s: float) -> list[dict[str, t.Any]]:
     """Return the ranks of others here, each as an event ``rank_stands`` (rank_watch.py) with more.
 
     ``gang`` names its job, ``program`` the file that it runs, ``stands`` whether it stood for the whole window: a rank
@@ -36,11 +36,11 @@ def look_at_ranks(window_s: float) -> list[dict[str, t.Any]]:
     for number in range(_LOOKS):
         time.sleep(window_s / _LOOKS if number else 0.0)
         for item, seen in zip(found, looks, strict=True):
-            seen.append(_look(item["pid"], is_last=number == _LOOKS - 1))
+            seen.append(_read_rank(item["pid"], is_last=number == _LOOKS - 1))
     return [
         {**item, **_judge(item["pid"], seen, window_s)}
         for item, seen in zip(found, looks, strict=True)
-        # One that has ended meanwhile is no rank any more.
+        # One that has ended meanwhile does not count.
         if seen[-1][0] is not None
     ]
 
@@ -63,7 +63,7 @@ def find_ranks() -> list[dict[str, t.Any]]:
     return found
 
 
-def _look(pid: int, *, is_last: bool) -> tuple[rank_watch.RankCounters | None, list[StackFrame], str]:
+def _read_rank(pid: int, *, is_last: bool) -> tuple[rank_watch.RankCounters | None, list[StackFrame], str]:
     progress = rank_watch.read_progress(pid, is_whole=is_last)
     try:
         with contextlib.closing(StackReader(pid)) as reader:

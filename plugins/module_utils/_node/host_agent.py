@@ -252,7 +252,7 @@ def op_attach(request: NodeRequest) -> dict[str, t.Any]:
     """Return what ranks of jobs that others have started do here (see foreign_ranks.py); reads only."""
     from . import foreign_ranks
 
-    return {"at": time.time(), "ranks": foreign_ranks.look_at_ranks(float(request.get("window_s", 6.0)))}
+    return {"at": time.time(), "ranks": foreign_ranks.observe_ranks(float(request.get("window_s", 6.0)))}
 
 
 def op_reach(request: NodeRequest) -> dict[str, t.Any]:

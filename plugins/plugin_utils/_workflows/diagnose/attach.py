@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Diagnose jobs that somebody else has started on the hosts: which rank the others wait for, and at which line.
+"""Diagnose jobs on the hosts that this collection did not start: which rank the others wait for, at which line.
 
 Nothing is installed on the hosts, and nothing of the jobs is changed.
 """

@@ -32,7 +32,7 @@ from .logs import write_if_changed
 _LOG_BYTES = 4 << 20
 _METRICS_BYTES = 256 << 10
 _MAX_NAMES = 8
-# A rank that waits is told from one that works by what it does in so many seconds.
+# In so many seconds a rank that works has done something.
 _ATTACH_S = 6.0
 # What a run leaves on a node: the ranks' output, the launcher's log, and NCCL's files in the working directory.
 _LOGS = ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log", "code/**/nccl*", "nccl*")

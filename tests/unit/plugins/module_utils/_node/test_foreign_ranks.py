@@ -74,7 +74,7 @@ def test_one_that_stands_is_told_from_one_that_works(start: Start) -> None:
     store = {"MASTER_ADDR": "10.9.8.6", "MASTER_PORT": "1", "WORLD_SIZE": "2"}
     stands = start("stand", RANK="0", **store)
     start("turn", RANK="1", **store)
-    found = mine(foreign_ranks.look_at_ranks(0.9), "10.9.8.6")
+    found = mine(foreign_ranks.observe_ranks(0.9), "10.9.8.6")
     assert [(item["rank"], item["stands"]) for item in found] == [(0, True), (1, False)]
     assert found[0]["frames"][0][0] == "stand" and found[0]["place"]["name"] == "stand" and found[0]["pid"] == stands
     assert os.path.exists(f"/proc/{stands}")
