@@ -27,8 +27,8 @@ options:
   attach:
     description:
       - Look at jobs on the hosts that this collection did not start, by torchrun, accelerate, DeepSpeed or
-        mpirun, in place of a run of its own. It says which rank the others wait for and at which line of its program, for all
-        ranks that the user of the connection may read.
+        mpirun, in place of a run of its own. It says which rank the others wait for and at which line of its
+        program, for all ranks that the user of the connection may read.
       - Nothing is installed on the hosts, and nothing of the jobs is stopped or changed. They are looked at for at
         least six seconds.
       - Stacks are read from the memory of CPython 3.11 to 3.13. Where C(kernel.yama.ptrace_scope) is 1, only root may.
