@@ -133,7 +133,8 @@ def read_ranks(events: t.Iterable[t.Mapping[str, object]], running: bool) -> lis
             rank = {key: event.get(key) for key in ("rank", "attempt", "world_size", "pid")}
             ranks[number] = {**rank, "started_at": event.get("at"), "alive": running, "exit_code": None, "signal": None}
         elif event.get("kind") == "worker_exit" and number in ranks:
-            ranks[number].update(alive=False, exit_code=event.get("exit_code"), signal=event.get("signal"))
+            ended = {"exit_code": event.get("exit_code"), "signal": event.get("signal"), "ended_at": event.get("at")}
+            ranks[number].update(alive=False, **ended)
         elif event.get("kind") in ("rank_stands", "rank_moves") and number in ranks:
             ranks[number]["standing"] = event if event["kind"] == "rank_stands" else None
     return [ranks[number] for number in sorted(ranks)]

@@ -88,11 +88,25 @@ def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.I
 def _find_absent_ranks(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield ranks that never started, and ranks that ended while others are running."""
     yield from _find_unstarted_ranks(run)
+    yield from _find_early_end(run)
     failed = any(rank.get("exit_code") not in (None, 0, _STOPPED) for _node, rank in run.gang)
     for node, rank in run.gang:
         # The launcher stops the other ranks after one has failed.
         if not rank.get("alive") and not (failed and rank.get("exit_code") == _STOPPED):
             yield from _find_rank_end(node, rank, job_ended=progress.state == "ended")
+
+
+def _find_early_end(run: RunObservation) -> t.Iterator[Cause]:
+    """Yield the rank that ended without an error before the others failed, where one did: they waited for it."""
+    ends = [(rank["ended_at"], node, rank) for node, rank in run.gang if isinstance(rank.get("ended_at"), int | float)]
+    failed = [at for at, _node, rank in ends if rank.get("exit_code") not in (None, 0, _STOPPED)]
+    left = [(at, node, rank) for at, node, rank in ends if rank.get("exit_code") == 0]
+    at, node, rank = min(left, key=lambda end: end[0], default=(0.0, None, {}))
+    if node is not None and failed and at < min(failed):
+        text = (
+            f"rank {rank['rank']} ended with exit code 0 while the others went on, {min(failed) - at:.1f} s before they"
+        )
+        yield build_live_cause("rank_ended", f"{text} failed", node.name)
 
 
 def _find_unstarted_ranks(run: RunObservation) -> t.Iterator[Cause]:

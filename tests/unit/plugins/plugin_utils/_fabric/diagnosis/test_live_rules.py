@@ -253,3 +253,16 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_line() -> None:
     found = judged(look("a", waits), look("b", {**stopped, "state": "T"}))
     assert [cause.code for cause in found.causes if "rank 1" in cause.evidence] == ["rank_stopped"]
     assert "is stopped by a signal at train.py:21 (step)" in found.causes[0].evidence
+
+
+def test_a_rank_that_left_without_an_error_comes_before_those_that_failed_for_it() -> None:
+    left = rank(1, alive=False, exit_code=0, ended_at=NOW - 20)
+    failed = rank(0, alive=False, exit_code=1, ended_at=NOW - 12)
+    found = judged(look("a", failed), look("b", left))
+    assert [(cause.code, cause.node) for cause in found.causes[:2]] == [("rank_ended", "b"), ("rank_ended", "a")]
+    assert found.causes[0].evidence.startswith(
+        "rank 1 ended with exit code 0 while the others went on, 8.0 s before they"
+    )
+    # One that ended after a failure was ended by it, or was ready.
+    late = {**left, "ended_at": NOW - 5}
+    assert [cause.node for cause in judged(look("a", failed), look("b", late)).causes] == ["a"]
