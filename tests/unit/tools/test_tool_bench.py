@@ -40,7 +40,7 @@ def test_the_named_parts_run_to_their_ends(
 def test_an_unknown_part_is_refused_with_the_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.main(["hots"])
-    assert "no part is called hots; there are: hosts, inventory, parser, apply, jobs" in capsys.readouterr().err
+    assert "no part is called hots; there are: hosts, parser, apply, jobs" in capsys.readouterr().err
 
 
 def test_each_part_is_a_module() -> None:
