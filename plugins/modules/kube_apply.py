@@ -15,9 +15,7 @@ description:
   - Namespaces are applied first, then custom resource definitions, which are waited for, then what other objects
     need, then workloads and custom resources, then admission webhooks.
   - C(status), nulls and the fields of C(metadata) that the server writes are not sent.
-  - An object that certainly is as wanted is not sent. Where the API server may spell a value otherwise (C(0.5) for
-    C(500m), a default inside of a list) it is asked by a dry run, and nothing is sent when that changes nothing.
-  - In check mode everything else is sent as a dry run, and all refusals are reported together.
+  - In check mode everything that differs is sent as a dry run, and all refusals are reported together.
   - Runs on the controller. For Secrets use M(muster.training.kube_secret), which keeps their values out of the task.
 options:
   objects:
@@ -120,7 +118,7 @@ requests:
   returned: success
   type: int
 writes:
-  description: How many of them changed an object in the store. Always 0 in check mode, in which they are dry runs.
+  description: How many of them were writes. Always 0 in check mode, in which they are dry runs.
   returned: success
   type: int
 """

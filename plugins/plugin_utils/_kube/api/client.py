@@ -73,7 +73,7 @@ class Client:
 
     @property
     def writes(self) -> int:
-        """How many of them could change something (dry runs of check mode included)."""
+        """How many of them could change something (dry runs included)."""
         return self.transport.stats.writes
 
     def resource(self, kind: KindRef) -> Resource:

@@ -86,11 +86,6 @@ class TransportStats:
             self.requests += 1
             self.writes += not request.safe
 
-    def forget_dry_run(self) -> None:
-        """Note that a request was a dry run by which a caller only asked: it does not count among ``writes``."""
-        with self._lock:
-            self.writes -= 1
-
     def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
         self.count_request(request)
         try:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Applies many objects by server-side apply: in stages, eight at a time; what certainly is as wanted is not sent."""
+"""Applies many objects by server-side apply: in stages, eight at a time, and only those that differ."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Change(t.NamedTuple):
 class ApplyResult(t.NamedTuple):
     """The changes of an apply in the order of the objects, then the pruned ones.
 
-    ``requests`` counts all requests, ``writes`` those that changed an object (in check mode these were dry runs).
+    ``requests`` counts all requests, ``writes`` those that were not reads (in check mode these were dry runs).
     """
 
     changed: bool
@@ -85,10 +85,9 @@ def apply(
     """Apply ``objects`` (objects, lists of them, or YAML text) and return the changes.
 
     Namespaces are applied first, then definitions (which are waited for, ``timeout_s`` at most), then parts, work and
-    admission webhooks. An object that certainly is as wanted is not sent; of others that exist a dry run tells whether
-    anything would change. ``force`` takes over fields from other managers. With ``check`` all this is sent as a dry run
-    and nothing is changed; ``validate`` does that first and then the real thing. ``namespace`` is for objects that name
-    none.
+    admission webhooks. An object that is as wanted is not sent. ``force`` takes over fields from other managers. With
+    ``check`` everything that differs is sent as a dry run and nothing is changed; ``validate`` does that first and then
+    the real thing. ``namespace`` is for objects that name none.
 
     Raises :class:`KubeError` (conflicts, refusals), :class:`RefusedError` (being deleted) and :class:`TransportError`;
     the message names the object, and how many were applied before.
@@ -162,24 +161,8 @@ class ApplyRun:
         definition = ("apiextensions.k8s.io", "CustomResourceDefinition", "", f"{resource.plural}.{resource.group}")
         return namespace in self._new or definition in self._new
 
-    def _is_stored(self, step: ApplyStep) -> bool:
-        """Return whether the server would store nothing else, by a dry run.
-
-        A real apply may store an equal object again: a NetworkPolicy with empty parts gets a new generation each time
-        (Kubernetes 1.34).
-        """
-        if step.live is None:
-            return False
-        try:
-            return self._make_change(step, self._send(step.target, dry_run=True)).action == "unchanged"
-        except MusterError:
-            # The apply itself says what is wrong; some webhooks refuse only dry runs.
-            return False
-        finally:
-            self._client.transport.stats.forget_dry_run()
-
     def _apply_one(self, step: ApplyStep) -> Change | MusterError:
-        if not step.needed or self._is_stored(step):
+        if not step.needed:
             return Change(step.target, "unchanged", step.live, step.live)
         clock = self._client.transport.clock
         end, pause = clock.monotonic() + _SOON_S, 0.2

@@ -53,35 +53,13 @@ def test_apply_reads_each_kind_once_and_sends_what_differs() -> None:
     sent = {"query": [("fieldManager", "muster"), ("fieldValidation", "Ignore"), ("force", "false")]}
     with Script(
         Call("GET", MAPS, answer={"items": there, "metadata": {}}),
-        Call(
-            "PATCH",
-            f"{MAPS}/other",
-            answer=applied(other, **owned),
-            query=[*sent["query"][:2], ("dryRun", "All"), *sent["query"][2:]],
-        ),
         Call("PATCH", f"{MAPS}/other", answer=applied(other, **owned), **sent),
     ) as script:
         result = apply(make(script), [same, other])
     assert [change.action for change in result.changes] == ["unchanged", "configured"]
-    assert (result.requests, result.writes) == (3, 1)
+    assert (result.requests, result.writes) == (2, 1)
     with Script(
         Call("GET", f"{MAPS}/new", status=404, answer=status(404)),
         Call("PATCH", f"{MAPS}/new", status=201, answer=applied(new, **owned), body=new),
     ) as script:
         assert [change.action for change in apply(make(script), new).changes] == ["created"]
-
-
-def test_what_the_server_spells_otherwise_is_asked_by_a_dry_run_and_not_sent() -> None:
-    def box(amount: str) -> Object:
-        meta = {"name": "a", "namespace": "team"}
-        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"cpu": amount}}}
-
-    there = applied(box("1"), **{"f:spec": {"f:hard": {"f:cpu": {}}}})
-    place = "/api/v1/namespaces/team/resourcequotas/a"
-    refused = Call("PATCH", place, status=400, answer=status(400, "BadRequest", "the webhook does not support dry run"))
-    asked, sent = (Call("PATCH", place, answer=there) for _number in range(2))
-    with Script(Call("GET", place, answer=there), asked) as script:
-        result = apply(make(script), box("1000m"))
-    assert (result.changed, result.requests, result.writes) == (False, 2, 0)
-    with Script(Call("GET", place, answer=there), refused, sent) as script:
-        assert not apply(make(script), box("1000m")).changed
