@@ -212,10 +212,10 @@ def test_ranks_that_begin_at_different_steps_are_stopped_at_once(nano: Nano) -> 
     job = nano.job(20000, "elsewhere")
     result = nano.play("drill", job=job, muster_drill={"target": "worker", "at_step": 25})
     assert result.code != 0, result.output
-    began = int(nano.printed("node-1", "resumed from ([0-9]+)")[1]) + 1
+    resumed = nano.printed("node-1", "resumed from ([0-9]+)")[1]
     folder = nano.world.node_folder("node-2") / "checkpoints"
-    words = f"node-1 began at step {began}, node-2 at step 1: neither has a checkpoint in {folder}, the program saves"
-    assert words in result.errors[0], result.errors
+    words = f"rank 0 on node-1 resumed from step {resumed}, rank 1 on node-2 from step 0: neither has a checkpoint in {folder}"
+    assert f"{words}, the program saves elsewhere" in result.errors[0], result.errors
     assert "MUSTER_CHECKPOINT_DIR" in result.errors[0]
     record = nano.world.record()
     assert (record["cause"], record["outcome"]) == ("uneven_resume", "failed")

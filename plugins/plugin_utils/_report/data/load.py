@@ -263,17 +263,20 @@ def _by_time(lines: t.Iterable[Line]) -> list[Line]:
     return [line for _at, line in sorted(timed, key=lambda item: item[0])]
 
 
-def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Iterator[list[Line]]:
+def _split_metrics(lines: t.Sequence[Line], history: RunHistory | None) -> t.Iterator[list[Line]]:
     """Return the lines of each segment."""
     group: list[Line] = []
     attempt: Attempt | None = None
     last_step: int | None = None
-    for line in lines:
+    for number, line in enumerate(lines):
         at, step = parsing.read_time(line.get("at")), _read_step(line)
         newest = (history.attempt_at(at) if history and at is not None else None) or attempt
         # Several lines of one step are of one attempt, where attempts are known.
         falls_back = step is not None and last_step is not None and step <= last_step - (newest is not None)
         resumes = "resumed_from_step" in line and not (newest and _is_said(line, group))
+        if resumes and newest is not None and newest is attempt and _is_late(line, group, lines[number + 1 :]):
+            group.insert(0, line)
+            continue
         if group and (resumes or falls_back or newest is not attempt):
             yield group
             group, last_step = [], None
@@ -287,6 +290,18 @@ def _is_said(line: Line, group: t.Sequence[Line]) -> bool:
     """Return whether a segment began with the same step to resume from."""
     key = "resumed_from_step"
     return bool(group) and key in group[0] and group[0][key] == line[key]
+
+
+def _is_late(line: Line, group: t.Sequence[Line], after: t.Iterable[Line]) -> bool:
+    """Return whether a line says where an attempt resumed of which another rank has made steps since: it begins it.
+
+    The steps go on after it then. Where they begin again, those before it are late lines of the attempt before.
+    """
+    if any("resumed_from_step" in item for item in group):
+        return False
+    made = [step for item in group if (step := _read_step(item)) is not None]
+    resumed, following = parsing.read_integer(line["resumed_from_step"]), next(map(_read_step, after), None)
+    return bool(made) and resumed is not None and resumed < made[0] and (following is None or following > made[-1])
 
 
 def _read_step(line: Line) -> int | None:

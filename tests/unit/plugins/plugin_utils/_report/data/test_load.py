@@ -113,6 +113,29 @@ def test_a_step_that_falls_back_starts_a_segment_that_did_not_say_why() -> None:
     assert unit is None
 
 
+def test_a_rank_that_alone_says_where_it_resumed_may_say_it_after_the_first_step_of_another() -> None:
+    """By the clocks of two nodes: rank 0 made step 31 of attempt 2 before rank 1 said that it resumed from 30."""
+    events: list[dict[str, t.Any]] = []
+    for attempt, began in ((1, 1.0), (2, 20.0)):
+        for rank in (0, 1):
+            about = {
+                "kind": "worker_started",
+                "rank": rank,
+                "node": f"n{rank}",
+                "attempt": attempt,
+                "gang": str(attempt),
+            }
+            events.append({"at": began, **about, "world_size": 2})
+    lines = [{"at": 2.0, "resumed_from_step": 0}, *({"at": 3.0 + step, "step": step} for step in (29, 30, 31))]
+    lines = [{**line, "at": min(line["at"], 19.0)} for line in lines]
+    lines += [{"at": 25.2, "resumed_from_step": 30}, {"at": 25.1, "step": 31}, {"at": 25.3, "step": 32}]
+    segments, _unit = load.parse_metrics(lines, [], fold(events, lines))
+    assert [(item.resumed_from, [step.step for step in item.steps]) for item in segments] == [
+        (0, [29, 30, 31]),
+        (30, [31, 32]),
+    ]
+
+
 def test_a_rank_that_says_late_where_it_resumed_cuts_no_line() -> None:
     """Each rank reports it, the slowest after the first step; a restart begins a segment as ever."""
     events = [
