@@ -94,7 +94,7 @@ def test_the_life_of_a_team(admin: Admin, client: Client) -> None:
     assert hard["requests.nvidia.com/gpu"] == "2" and "requests.cpu" not in hard
     assert changed(admin.play("vision")) == 0
     more = admin.play("vision", "--diff", team_quota={**QUOTA, "cpu": 12})
-    assert changed(more) == 1 and "nominalQuota: 12" in more and token not in more
+    assert changed(more) == 1 and "nominalQuota: '12'" in more and token not in more
     assert changed(admin.play("vision", team_quota={**QUOTA, "cpu": 12})) == 0
     # It would go with the namespace.
     claim: Dict = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
