@@ -7,7 +7,7 @@ A blocked main thread is not scheduled at all, so the kernel's counters tell a r
 its stack is only read once it is quiet. Events of the kind ``rank_stands`` go into the run's events, and ``rank_moves``
 once such a rank continues. Who of the gang is waited for is decided where all nodes are known (``_model/hang.py``).
 
-``rank_stands`` holds ``since`` (Unix seconds), ``operation`` (the collective it waits in, else null), ``at`` its
+``rank_stands`` holds ``since`` (Unix seconds), ``operation`` (the collective it waits in, else null), ``place`` its
 program's line ({path, line, name}), ``frames``, ``state`` (of /proc/PID/stat), ``waits_in`` (kernel function),
 ``child`` (the line at which a process that it started stands), and ``problem`` where the stack cannot be read.
 """
