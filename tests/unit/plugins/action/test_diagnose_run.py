@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.action import diagnose_run
 
 OPTIONS: dict[str, t.Any] = {
     "run_id": "r",
+    "attach": False,
     "hosts": None,
     "window_s": 90.0,
     "ras_s": -1.0,
