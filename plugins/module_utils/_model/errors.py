@@ -75,6 +75,10 @@ class UnreachableError(NodeError):
     """The node did not answer over its connection; whether the request took effect is unknown."""
 
 
+class EmptiedError(NodeError):
+    """The node answers, but what a run had on it is gone: its disk is new, or was emptied."""
+
+
 class TransportError(MusterError):
     """There was no usable HTTP response: refused, timed out, cut short, too large, or of an unexpected shape.
 

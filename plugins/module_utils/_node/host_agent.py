@@ -127,9 +127,13 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
 
     The request (built in ``_hosts/gang.py``) has ``claim`` (the owner), ``trees``, ``files``, ``secrets``, ``write``
     (folders to test), ``store`` (a UnitSpec, on the first node), ``meet`` or ``reach`` (host_rendezvous.py), ``shared``
-    (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails.
+    (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails. ``again``: it was
+    started here before; where nothing of that is left, the answer is ``emptied``, and nothing was written.
     """
-    run = files.private_dir(_run_dir(request))
+    run = _run_dir(request)
+    if request.get("again") and not (run / "units" / "agent" / "spec.json").exists():
+        return {"program": request["program"], "emptied": True}
+    files.private_dir(run)
     host_log_follow.name_folder(run)
     refusal = _take_ownership(run, request["claim"])
     if refusal:

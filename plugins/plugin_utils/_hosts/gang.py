@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model import job_checkpoints
-from ...module_utils._model.errors import MusterError
+from ...module_utils._model.errors import EmptiedError, MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
 from . import agent_package, file_sync, send_progress
@@ -56,14 +56,17 @@ def prepare_gang(
     run_id: str,
     *,
     fresh: bool = False,
+    again: bool = False,
     proof: t.Mapping[str, str] | None = None,
     say: t.Callable[[str], None] = lambda _line: None,
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
     :param fresh: the run has never run: when a node fails, its folders are removed again.
+    :param again: the run was started on these nodes before, and what it had is not brought again.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
+    :raises EmptiedError: a node has nothing of a run that was started on it before (``again``).
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
@@ -82,11 +85,12 @@ def prepare_gang(
 
     def place(remote: NodeClient) -> None:
         member, program = by_name[remote.name], str(remote.program)
-        remote.call(
+        answer = remote.call(
             "prepare",
             run_id=run_id,
             claim=ownership,
             fresh=fresh,
+            again=again,
             program=program,
             trees=[{"target": p.target, "manifest": p.tree.manifest(), "link": p.link} for p in trees],
             files={name: text.replace("{program}", program) for name, text in member.files.items()},
@@ -97,6 +101,8 @@ def prepare_gang(
             write=list(member.write),
             shared=shared.get(remote.name),
         )
+        if answer.get("emptied"):
+            raise EmptiedError(remote.name, f"nothing of run {run_id} is left on it")
 
     # Files first, on all nodes, so that no node waits for a peer whose files are still being sent.
     for work in (send, place):

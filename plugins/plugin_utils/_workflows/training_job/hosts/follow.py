@@ -53,7 +53,7 @@ def follow_run(
     def restart(remote: NodeClient) -> None:
         bring_bound_data(request, plan, [by_name[remote.name]], fresh=False)
         member = dataclasses.replace(gang.without_peers(by_name[remote.name], members), missing={})
-        gang.prepare_gang([member], plan.source.placed, claim, plan.run_id)
+        gang.prepare_gang([member], plan.source.placed, claim, plan.run_id, again=True)
         gang.start_gang([by_name[remote.name]], plan.run_id)
 
     def save(follower: Follower) -> None:

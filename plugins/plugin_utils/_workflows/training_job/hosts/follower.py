@@ -12,7 +12,7 @@ import typing as t
 
 from .....module_utils._model import drill as drills
 from .....module_utils._model import error_line
-from .....module_utils._model.errors import MusterError
+from .....module_utils._model.errors import EmptiedError, MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.node_report import UnitEnd, UnitReport
@@ -217,6 +217,8 @@ class HostsFollower(Follower):
         self.progress.say(f"{node}: not running: {', '.join(dead)}; starting again")
         try:
             self.restart(self.remotes[node])
+        except EmptiedError:
+            self.emptied = self.emptied or node
         except MusterError as exc:
             self.progress.say(f"{node}: the run could not be started again: {exc}")
         self.revived_at[node] = time.monotonic()

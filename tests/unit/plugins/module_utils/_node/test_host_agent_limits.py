@@ -109,5 +109,14 @@ def test_the_sources_hold_no_syntax_newer_than_nodes_have(name: str) -> None:
 
 def test_every_operation_is_one_function() -> None:
     names = {"info", "put", "install", "prepare", "claim", "start", "watch", "stop", "kill", "read", "remove"}
-    assert set(host_agent._OPS) == names | {"attach", "cut", "environment", "examine", "reach", "results", "s3", "stacks"}
+    assert set(host_agent._OPS) == names | {
+        "attach",
+        "cut",
+        "environment",
+        "examine",
+        "reach",
+        "results",
+        "s3",
+        "stacks",
+    }
     assert host_agent.MARK == agent_package.MARK

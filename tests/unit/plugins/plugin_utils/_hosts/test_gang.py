@@ -17,6 +17,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import job_checkpoints
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    EmptiedError,
     MusterError,
     NodeError,
     UnreachableError,
@@ -100,6 +101,17 @@ def test_a_gang_that_runs_is_not_started_again(lab: NodeLab) -> None:
     )
     gang.undo_start([item.remote for item in both], RUN, fresh=False)
     assert lab.left() == {}
+
+
+def test_a_run_is_not_started_again_on_a_node_that_was_emptied(lab: NodeLab) -> None:
+    """What it had is not brought again by a restart, so that its ranks could not come up."""
+    one = member(lab, "a")
+    with pytest.raises(EmptiedError, match="nothing of run"):
+        gang.prepare_gang([one], [], CLAIM, RUN, again=True)
+    assert names(lab, "a") == []
+    gang.prepare_gang([one], [], CLAIM, RUN)
+    gang.start_gang([one], RUN)
+    gang.prepare_gang([one], [], CLAIM, RUN, again=True)
 
 
 def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) -> None:

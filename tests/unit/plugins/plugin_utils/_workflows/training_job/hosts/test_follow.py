@@ -60,7 +60,8 @@ class Followed:
         self.turn: t.Callable[[HostsFollower], RunOutcome] = lambda _follower: CRASH
         files.write_json(folder / "claim.json", {"owner": "me"})
 
-        def prepare(members: list[gang.GangMember], _trees: t.Any, claim: Dict, run_id: str) -> None:
+        def prepare(members: list[gang.GangMember], _trees: t.Any, claim: Dict, run_id: str, *, again: bool) -> None:
+            assert again
             self.prepared += members
             self.calls.append(("prepare", [member.remote.name for member in members], claim, run_id))
 

@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    EmptiedError,
     MusterError,
     NodeError,
     UnreachableError,
@@ -380,6 +381,14 @@ def test_units_whose_supervisor_is_gone_are_started_again(world: World, budget: 
     assert world.run(news("a", gone), old, *good, restart={"max_lost_nodes": budget}).outcome == "succeeded"
     assert world.restarted == ["a"] and "a: not running: agent, store; starting again" in world.said
     assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "not running: agent, store"
+
+
+def test_a_restart_that_finds_an_emptied_machine_ends_the_run_at_once(world: World) -> None:
+    """The agent was seen to be gone before its folder was: to start it there again makes nothing whole."""
+    world.problem = EmptiedError("b", "nothing of run x-1 is left on it")
+    found = world.run(news("b", unit(alive=False)), restart={"max_lost_nodes": 2})
+    assert found.outcome == "lost" and "b answers, but nothing of the run is left on it" in found.detail
+    assert world.restarted == ["b"] and "could not be started again" not in str(world.said)
 
 
 def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) -> None:
