@@ -51,7 +51,7 @@ def test_a_full_disk_is_not_a_lost_machine(world: World, full_node: pathlib.Path
     program = world.root / "program.py"
     program.write_text(PROGRAM)
     job = {"name": "e2e", "nodes": 2, "script": str(program), "restart": {"max_crashes": 2}}
-    result = world.play(job=job, muster_training_python=torch_python)
+    result = world.play(job=job, muster_training_python=torch_python, limit_s=200)
     record = world.record()
     assert (record["outcome"], record["cause"]) == ("failed", "disk_full"), result.output
     said = "the disk of node-1 that holds the run is full"
@@ -73,7 +73,9 @@ def test_a_machine_that_is_back_with_an_empty_disk_answers(world: World, torch_p
     supervisors = world.supervisors("node-2")
     for pid in [*supervisors, *(child for one in supervisors for child in descendants(one))]:
         os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(world.nodes / "node-2")
+    # At once, as with another disk: a folder of which half is there yet is none.
+    os.rename(world.nodes / "node-2", world.root / "former")
+    shutil.rmtree(world.root / "former")
     result = play.wait(120)
     assert "node-2 answers, but nothing of the run is left on it" in result.errors[0], result.output
     assert "does not answer" not in result.output and world.record()["outcome"] == "lost"

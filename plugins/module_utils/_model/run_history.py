@@ -16,6 +16,7 @@ import typing as t
 from . import hang, printed_steps, resumes, stall
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
+from .step_readings import StepReadings
 from .stored_checkpoints import StoredCheckpoint, StoredCheckpoints, describe_unstored
 
 Line = t.Mapping[str, object]
@@ -46,6 +47,8 @@ class RunHistory:
         of a host's.
     :ivar steps_read: whose printed steps are read, where that was to be found out: ``preset``, ``rank``, ``node``, and
         ``problem``, why they are not those of the run, or its loss is not that of one rank.
+    :ivar readings: when its steps were made and its checkpoints saved. :ivar pauses: (from, until) of each time in
+        which it had ended and was not continued yet.
     :ivar stored: what its nodes have stored of its checkpoints. :ivar layout: that of the newest one, None where the
         program reported it by itself.
     """
@@ -78,6 +81,10 @@ class RunHistory:
         # Of the starts, those by which a run that had succeeded was continued: they are no restarts.
         self.extensions: set[int] = set()
         self._succeeded = False
+        self.readings = StepReadings()
+        # From its end until it was continued, of each of its starts but the last.
+        self.pauses: list[tuple[float, float]] = []
+        self._ended_at: float | None = None
         self._pending: list[Line] = []
         # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
         self._recent: collections.deque[Line] = collections.deque(maxlen=_RECENT_LINES)
@@ -92,7 +99,7 @@ class RunHistory:
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
         elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
-            self._note_start(line)
+            self._note_start(line, at)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
         elif kind == "pod_deleted":
@@ -109,11 +116,12 @@ class RunHistory:
         else:
             self._add_loss(line, at)
 
-    def _note_start(self, line: Line) -> None:
+    def _note_start(self, line: Line, at: float) -> None:
         """Take in that a start began, by which budgets begin anew, that it did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
         if line.get("kind") == "ended":
             self._succeeded = line.get("detail") == "succeeded"
+            self._ended_at = at
             return
         if line.get("kind") == "not_resumed":
             self.not_resumed.add(number)
@@ -125,6 +133,9 @@ class RunHistory:
         self.base = number or 1
         self.extensions |= {self.base} if self._succeeded else set()
         self._succeeded = False
+        if self._ended_at is not None:
+            self.pauses.append((self._ended_at, at))
+            self._ended_at = None
         nodes = line.get("nodes")
         given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
         self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
@@ -141,6 +152,8 @@ class RunHistory:
     def _note_state(self, line: Line, at: float) -> None:
         """Note at the attempt of that time a node that is not ready, a killed container, a cancel, a standing rank."""
         attempt = self.attempt_at(at)
+        if line.get("kind") == "cancelled":
+            self._ended_at = at
         if attempt is None:
             return
         if line.get("kind") in _STANDING:
@@ -232,8 +245,10 @@ class RunHistory:
         self._recent.append(line)
         step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if isinstance(step, int):
+            self.readings.add_step(at, step)
             self._take_step(attempt, at, step, line)
         if isinstance(saved, int):
+            self.readings.add_checkpoint(at)
             if _is_newest(attempt, at, self._saved_in):
                 self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
                 self.layout = str(line["layout"]) if line.get("layout") else None
@@ -382,6 +397,11 @@ class RunHistory:
         """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
         last = self.attempts[-1].n if self.attempts else 1
         return last - 1 - sum(number <= last for number in self.extensions)
+
+    def begins_start(self, attempt: Attempt) -> bool:
+        """Return whether an attempt is the first one of the run, or of a start that continued it."""
+        before = [item.n for item in self.attempts if item.n < attempt.n]
+        return not before or any(max(before) < number <= attempt.n for number in self.starts)
 
     def _extends(self, attempt: Attempt) -> bool:
         """Return whether an attempt is the first one of an extension."""

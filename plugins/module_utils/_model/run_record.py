@@ -83,6 +83,24 @@ class RunCost:
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
+def _amounts(value: t.Any, path: str) -> dict[str, float]:
+    """Return figures of zero or more by name."""
+    return {str(name): f.decimal(0)(item, f"{path}.{name}") for name, item in f.dictionary(value, path).items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunAccount:
+    """Where the time of the run went until ``at``: seconds by bucket (``_model/account.py``), whose sum is the run's.
+
+    ``usd`` are the dollars of each, None where a price is not known.
+    """
+
+    at: str = f.field(f.text)
+    seconds: t.Mapping[str, float] = f.field(_amounts)
+    usd: t.Mapping[str, float] | None = f.field(_amounts, None)
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
     """The newest checkpoint that the program reported, or that was found by its layout (``layout`` in ``extra``)."""
@@ -180,6 +198,7 @@ class RunRecord:
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
     cost: RunCost = f.field(f.section(RunCost, "keep"), RunCost())
+    account: RunAccount | None = f.field(f.section(RunAccount, "keep"), None)
     fabric: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     metrics_file: str | None = f.field(_text, None)
     generation: int = f.field(f.integer(0), 1)
@@ -200,7 +219,7 @@ class RunRecord:
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", f.plain_value(self))
-        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "steps_read", "devices")]
+        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

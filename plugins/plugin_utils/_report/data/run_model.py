@@ -9,6 +9,7 @@ import dataclasses
 import statistics
 import typing as t
 
+from ....module_utils._model.account import BUCKETS, Clock, build_spans, sum_seconds
 from ....module_utils._model.resumes import RestartCost, total_steps_lost
 from ....module_utils._model.stored_checkpoints import StoredCheckpoint
 from . import parsing
@@ -161,6 +162,23 @@ class RunModel:
     def stalls(self) -> tuple[Span, ...]:
         """Where the run stood still between its steps."""
         return find_stalls(self.attempts)
+
+    @property
+    def account(self) -> tuple[dict[str, float], dict[str, float] | None] | None:
+        """Seconds and dollars by what the time of the run went to; None where it is not known since when it ran.
+
+        They are the record's; of a run that has none in it, they come from its events, without money.
+        """
+        given = parsing.read_mapping(self.run.record.get("account"))
+        seconds = _read_amounts(given.get("seconds"))
+        if seconds:
+            return seconds, _read_amounts(given.get("usd"))
+        clock = self.clock
+        if clock.submitted is None or clock.end is None:
+            return None
+        admitted = parsing.read_time(self.run.record.get("admitted_at"))
+        spans = build_spans(self.run.history, Clock(clock.submitted, admitted, clock.end, clock.over))
+        return sum_seconds(spans), None
 
     @property
     def share_with_steps(self) -> float | None:
@@ -350,3 +368,10 @@ def _is_loopback(run: RunFolder, derived: Line) -> bool:
     islands = [*parsing.read_rows(fabric.get("islands")), fabric]
     named = any("loopback" in (island.get("lane"), island.get("link")) for island in islands)
     return named or derived.get("connection") == "local"
+
+
+def _read_amounts(value: object) -> dict[str, float] | None:
+    """Return the recorded amounts of the buckets of an account, in their order; None where there are none."""
+    given = parsing.read_mapping(value)
+    known = {name: parsing.read_number(given.get(name)) for name in BUCKETS}
+    return {name: amount for name, amount in known.items() if amount is not None and amount >= 0} or None

@@ -45,6 +45,8 @@ def render_html(run: RunFolder) -> str:
         usage_table=usage_table,
         devices=page_details.build_device_table(model),
         islands=page_details.build_islands(model),
+        account_bar=page_summary.build_account_bar(model),
+        account=page_summary.build_account_table(model),
         cost_sentence=page_summary.describe_cost(model),
         costs=page_summary.build_cost_table(model),
         site=page_details.build_site_table(run.site),

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Mapping
 
 from markupsafe import Markup
 
+from ....module_utils._model.account import BUCKETS
 from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
 from ..data.run_model import RunModel
 from ..rules.summary import build_job_figures
 from .rendering import MOST_ROWS, Cell, Table, add_note
+
+# Percent of the bar's width.
+_LEAST_SEEN = 0.3
 
 
 def describe_caveat(model: RunModel) -> str | None:
@@ -193,6 +198,46 @@ def build_cost_table(model: RunModel) -> Table | None:
         " nnn",
         compact=True,
         fold=f"All {len(lines)} nodes" if len(lines) > MOST_ROWS else None,
+    )
+
+
+class Share(t.NamedTuple):
+    """A part of the bar that shows where the time of a run went."""
+
+    name: str
+    percent: float
+    is_useful: bool
+
+
+def build_account_bar(model: RunModel) -> list[Share]:
+    """Return the parts of the bar, the useful one first; what is too small to be seen is left out."""
+    seconds = model.account[0] if model.account else {}
+    wall = sum(seconds.values())
+    shares = [Share(name, 100 * value / wall, name == "useful") for name, value in seconds.items() if wall]
+    return [share for share in shares if share.percent >= _LEAST_SEEN]
+
+
+def build_account_table(model: RunModel) -> Table | None:
+    """Return where the time and the money of a run went, or None where its times are not known."""
+    if model.account is None or not sum(model.account[0].values()):
+        return None
+    seconds, usd = model.account
+    wall = sum(seconds.values())
+    lines: list[list[Cell]] = [
+        [
+            name,
+            fmt.format_duration(value),
+            fmt.format_percent(100 * value / wall),
+            fmt.format_usd(usd.get(name, 0.0)) if usd and sum(usd.values()) else fmt.UNKNOWN,
+            BUCKETS[name],
+        ]
+        for name, value in sorted(seconds.items(), key=lambda item: (item[0] != "useful", -item[1]))
+    ]
+    return Table(
+        ("Went to", "Time", "Share", "Cost", "What it is"),
+        lines,
+        "Every second from the submission to the end is in one line",
+        " nnn",
     )
 
 

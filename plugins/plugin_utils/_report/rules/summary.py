@@ -25,7 +25,8 @@ def build_report(run: RunFolder) -> dict[str, object]:
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
     devices [{node, gpus, model, driver, rdma}], attempts, faults, checks [{name, status, message}], fabric [verdict],
-    cost, next [{text, command, path}], site [{name, seconds}], notes``.
+    cost, account {wall_s, useful_share, seconds {bucket: s}, usd {bucket: USD}}, next [{text, command, path}],
+    site [{name, seconds}], notes``.
     """
     model = build_run_model(run)
     return t.cast(
@@ -47,6 +48,7 @@ def build_report(run: RunFolder) -> dict[str, object]:
                 "checks": [_check_values(check) for check in build_checks(model)],
                 "fabric": [_fabric_values(verdict) for verdict in model.verdicts],
                 "cost": {"usd": model.usd, "complete": model.usd_complete, "usd_per_hour": model.usd_per_hour},
+                "account": build_account(model),
                 "next": [dataclasses.asdict(advice) for advice in advise(model)],
                 "site": [dataclasses.asdict(phase) for phase in run.site],
                 "notes": list(run.notes),
@@ -77,6 +79,16 @@ def build_job_figures(model: RunModel) -> dict[str, object]:
             for key, version in parsing.read_mapping(record.get("versions")).items()
         },
     }
+
+
+def build_account(model: RunModel) -> dict[str, object] | None:
+    """Return where the time and the money of a run went, by bucket (``_model/account.py``)."""
+    if model.account is None:
+        return None
+    seconds, usd = model.account
+    wall = sum(seconds.values())
+    share = seconds.get("useful", 0.0) / wall if wall else None
+    return {"wall_s": wall, "useful_share": share, "seconds": seconds, "usd": usd}
 
 
 def build_figures(model: RunModel) -> dict[str, object]:

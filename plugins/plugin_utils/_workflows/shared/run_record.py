@@ -11,6 +11,7 @@ import getpass
 import pathlib
 import typing as t
 
+from ....module_utils._model import account
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.resumes import Resume
@@ -19,6 +20,7 @@ from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import (
     SCHEMA,
     RecordedHang,
+    RunAccount,
     RunAttempt,
     RunCost,
     RunEnd,
@@ -32,6 +34,8 @@ from ....module_utils._model.stop_on import describe_nan
 from ....module_utils._node import files
 
 Prices = t.Mapping[str, float | None]
+# Seconds.
+_ACCOUNT_S = 60.0
 
 
 def format_time(at: float | None) -> str | None:
@@ -102,7 +106,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     # Another controller submitted a run of which this one has no start: it was not later than its first rank.
     begun = None if story.starts or not story.attempts else format_time(story.attempts[0].started_at)
     submitted_at = min(record.submitted_at, begun or record.submitted_at)
-    return dataclasses.replace(
+    updated = dataclasses.replace(
         record,
         submitted_at=submitted_at,
         state=record.state if record.is_ended else _running_state(story),
@@ -131,6 +135,30 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),
     )
+    return dataclasses.replace(updated, account=_update_account(updated, story, prices, now))
+
+
+def _update_account(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunAccount | None:
+    """Return where the time of a run went: at its end, and every minute before, because it goes through all steps."""
+    known = record.account
+    if known is not None and not record.is_ended and 0 <= now - _seconds(known.at) < _ACCOUNT_S:
+        return known
+    clock = read_clock(record, now)
+    spans = account.build_spans(story, clock)
+    held = list_stays(record, story, prices, now)
+    usd = None if held is None else account.sum_usd(spans, held)
+    return RunAccount(
+        str(format_time(clock.end)),
+        {name: round(seconds, 3) for name, seconds in account.sum_seconds(spans).items()},
+        None if usd is None else {name: round(dollars, 4) for name, dollars in usd.items()},
+    )
+
+
+def read_clock(record: RunRecord, now: float) -> account.Clock:
+    """Return the times of a recorded run that its account is counted by."""
+    admitted = None if record.admitted_at is None else _seconds(record.admitted_at)
+    end = _seconds(record.ended_at) if record.ended_at else now
+    return account.Clock(_seconds(record.submitted_at), admitted, end, record.is_ended)
 
 
 def stored_in(record: RunRecord) -> str | None:
@@ -235,16 +263,24 @@ def _build_attempt(
 
 
 def _sum_cost(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunCost:
+    held = list_stays(record, story, prices, now)
+    if held is None:
+        return RunCost(None, False)
+    hours = ((price, sum(end - start for start, end in stays) / 3600) for price, stays in held)
+    return RunCost(round(sum(price * spent for price, spent in hours), 4), record.is_ended)
+
+
+def list_stays(
+    record: RunRecord, story: RunHistory, prices: Prices, now: float
+) -> list[tuple[float, list[tuple[float, float]]]] | None:
+    """Return of each node its price (USD an hour) and from when until when it was held; None where one is not known."""
     # What waits in a queue holds no node.
     started = _seconds(record.admitted_at or record.submitted_at)
     ended = _seconds(record.ended_at) if record.ended_at else now
-    dollars = 0.0
     held = _list_held(story)
-    for name, price in prices.items():
-        if price is None:
-            return RunCost(None, False)
-        dollars += price * _node_seconds(name, story, held, started, ended) / 3600
-    return RunCost(round(dollars, 4), record.is_ended)
+    known = [(price, _list_node_stays(name, story, held, started, ended)) for name, price in prices.items()]
+    priced = [(price, stays) for price, stays in known if price is not None]
+    return priced if len(priced) == len(known) else None
 
 
 def _seconds(stamp: str) -> float:
@@ -265,10 +301,10 @@ def _list_held(story: RunHistory) -> list[tuple[float, t.Collection[str]]]:
     ]
 
 
-def _node_seconds(
+def _list_node_stays(
     name: str, story: RunHistory, held: t.Sequence[tuple[float, t.Collection[str]]], started: float, ended: float
-) -> float:
-    """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
+) -> list[tuple[float, float]]:
+    """Return when a node counts: from the first attempt with a rank on it to the one without, but while set back.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
     mpirun or Ray's head, counts for the whole run.
@@ -278,8 +314,12 @@ def _node_seconds(
         started = max(started, held[used[0]][0])
     if used and used[-1] + 1 < len(held):
         ended = min(ended, held[used[-1] + 1][0])
-    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.unplaced_spans())
-    return max(0.0, ended - started - away)
+    stays: list[tuple[float, float]] = []
+    for since, until in sorted(story.unplaced_spans()):
+        if since > started:
+            stays.append((started, min(since, ended)))
+        started = max(started, until)
+    return [(start, end) for start, end in [*stays, (started, ended)] if end > start]
 
 
 def _current_user() -> str | None:

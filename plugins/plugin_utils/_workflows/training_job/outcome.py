@@ -10,6 +10,7 @@ import pathlib
 import time
 import typing as t
 
+from ....module_utils._model import account
 from ....module_utils._model.drill import NO_STEP_FIX, describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
@@ -60,6 +61,8 @@ def record_end(
     problems = [problem for problem in ended.problems if problem not in outcome.detail]
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
     follower.progress.say(" · ".join(parts))
+    if ended.account is not None:
+        follower.progress.say(f"account: {account.describe(ended.account.seconds, ended.account.usd)}")
     return ended
 
 

@@ -16,7 +16,7 @@ from ....module_utils._node import files
 from ..training_job.movement import read_end
 
 Record = t.Mapping[str, t.Any]
-_COLUMNS = ("run", "state", "step", "loss", "age", "duration", "nodes", "why")
+_COLUMNS = ("run", "state", "step", "loss", "age", "duration", "useful", "nodes", "why")
 _UNKNOWN = "-"
 _REASON = 200
 
@@ -57,6 +57,7 @@ def _row(record: Record, folder: pathlib.Path, now: float) -> tuple[str, ...]:
         _UNKNOWN if loss is None else f"{loss:.4g}",
         _span(record, "submitted_at", None, now),
         _span(record, "submitted_at", "ended_at", now),
+        _useful(record),
         _nodes(record),
         _reason(record),
     )
@@ -67,6 +68,13 @@ def _span(record: Record, begin: str, end: str | None, now: float) -> str:
     until = record.get(end) if end else None
     last = datetime.datetime.fromisoformat(until).timestamp() if until else now
     return format_span(max(0.0, last - datetime.datetime.fromisoformat(record[begin]).timestamp()))
+
+
+def _useful(record: Record) -> str:
+    """Return the share of its time that went to steps which count."""
+    seconds = (record.get("account") or {}).get("seconds") or {}
+    wall = sum(seconds.values())
+    return f"{100 * seconds.get('useful', 0.0) / wall:.0f}%" if wall else _UNKNOWN
 
 
 def _nodes(record: Record) -> str:

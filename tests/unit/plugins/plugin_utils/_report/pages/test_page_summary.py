@@ -120,3 +120,25 @@ def test_a_run_with_a_dashboard_links_to_it() -> None:
     terms = dict(page_summary.build_job_terms(build_run_model(run)))
     shown = '<a href="https://g:3000/d/muster-job?var-run=r&amp;from=1&amp;to=now">https://g:3000</a>'
     assert str(terms["Dashboard"]) == shown
+
+
+def test_where_the_time_went_is_what_the_record_says() -> None:
+    """A bar whose parts are as wide as they are long, and a line for each, the useful one first."""
+    spent = {"seconds": {"useful": 700.0, "restart": 299.0, "stop": 1.0}, "usd": {"useful": 7.0, "restart": 2.99}}
+    run = model(account=spent)
+    assert [(part.name, part.percent, part.is_useful) for part in page_summary.build_account_bar(run)] == [
+        ("useful", 70.0, True),
+        ("restart", 29.9, False),
+    ]
+    table = page_summary.build_account_table(run)
+    assert table is not None
+    assert [line[0] for line in table.lines] == ["useful", "restart", "stop"]
+    assert [line[3] for line in table.lines] == ["$7.00", "$2.99", "$0.00"]
+
+
+def test_of_a_run_without_an_account_in_its_record_its_events_tell() -> None:
+    run = build_run_model(load_run(FIXTURES / "resumed"))
+    seconds, usd = run.account or ({}, {})
+    assert sum(seconds.values()) == pytest.approx(run.clock.duration or 0.0, abs=1e-3) and usd is None
+    assert seconds["redone"] > 0 and seconds["restart"] > 0 and max(seconds, key=seconds.__getitem__) == "useful"
+    assert page_summary.build_account_table(model()) is None and page_summary.build_account_bar(model()) == []

@@ -31,15 +31,16 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
         handle.write('{"torn')
     attempts = [{"last_step": 5, "nodes": []}, {"last_step": None, "nodes": []}]
     ended = {"state": "ended", "ended_at": "1970-01-02T03:46:00+00:00"}
+    spent = {"seconds": {"useful": 30.0, "start": 10.0}}
     rows = table.build_table(
         [
             (record("net-1", attempts=attempts, hosts=["a", "b"], live={"unreachable": {"b": "x"}}), tmp_path),
             (record("net-2", outcome="failed", cause="crash", detail="word " * 120, **ended), tmp_path / "none"),
-            (record("net-3", outcome="succeeded", hosts=list("abcd"), **ended), tmp_path / "none"),
+            (record("net-3", outcome="succeeded", hosts=list("abcd"), account=spent, **ended), tmp_path / "none"),
         ],
         NOW,
     )
-    assert rows[0].split() == ["run", "state", "step", "loss", "age", "duration", "nodes", "why"]
+    assert rows[0].split() == ["run", "state", "step", "loss", "age", "duration", "useful", "nodes", "why"]
     assert rows[1].split() == [
         "net-1",
         "starting",
@@ -49,17 +50,18 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
         "min",
         "2",
         "min",
+        "-",
         "a,b",
         "no",
         "answer",
         "from",
         "b",
     ]
-    assert rows[2].split()[:9] == ["net-2", "failed", "-", "-", "2", "min", "50", "s", "2"] and rows[2].endswith(
+    assert rows[2].split()[:10] == ["net-2", "failed", "-", "-", "2", "min", "50", "s", "-", "2"] and rows[2].endswith(
         "word…"
     )
     assert "crash: word" in rows[2] and len(rows[2]) < 280
-    assert rows[3].split() == ["net-3", "succeeded", "-", "-", "2", "min", "50", "s", "4:", "a", "…", "d", "-"]
+    assert rows[3].split() == ["net-3", "succeeded", "-", "-", "2", "min", "50", "s", "75%", "4:", "a", "…", "d", "-"]
 
 
 def test_a_run_that_stands_is_named(tmp_path: pathlib.Path) -> None:

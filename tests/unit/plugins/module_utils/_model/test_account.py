@@ -1,0 +1,220 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run's account against what an injector did: it writes the truth down by itself, and the events as nodes would."""
+
+from __future__ import annotations
+
+import collections
+import random
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import account
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory, fold
+
+Line = dict[str, t.Any]
+STEP_S = 0.8
+KINDS = ("queue", "hang", "unseen", "slow", "crash", "lost", "saves")
+
+
+class Injector:
+    """A run of two ranks on two nodes that is played in no time; ``truth`` are seconds by what they went to."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.begun = self.now = time.time() - 86400.0
+        self.truth: collections.Counter[str] = collections.Counter()
+        self.events: list[Line] = []
+        self.metrics: list[Line] = []
+        self.attempt, self.step, self.saved, self.furthest = 0, 0, 0, 0
+        self.admitted: float | None = None
+
+    def spend(self, what: str, seconds: float) -> None:
+        self.truth[what] += seconds
+        self.now += seconds
+
+    def tell(self, kind: str, **values: t.Any) -> None:
+        self.events.append({"at": self.now, "kind": kind, **values})
+
+    def submit(self) -> None:
+        self.tell("submitted", attempt=self.attempt + 1, nodes=[{"id": "a"}, {"id": "b"}])
+        self.spend("stage", self.random.uniform(5, 60))
+
+    def begin(self, what: str = "start") -> None:
+        """Start the ranks and make the first step."""
+        self.attempt += 1
+        self.step = self.saved
+        for rank, node in enumerate("ab"):
+            self.tell(
+                "worker_started", rank=rank, node=node, attempt=self.attempt, gang=f"g{self.attempt}", world_size=2
+            )
+        self.spend(what, self.random.uniform(5, 40))
+
+    def train(self, steps: int, save_every: int = 0, save_s: float = 0.0) -> None:
+        for _ in range(steps):
+            self.one_step()
+            if save_every and self.step % save_every == 0:
+                self.save(save_s)
+
+    def one_step(self, more_s: float = 0.0, what: str = "slow") -> None:
+        self.spend(what, more_s)
+        self.step += 1
+        self.spend("redone" if self.step <= self.furthest else "useful", STEP_S * self.random.uniform(0.95, 1.05))
+        self.furthest = max(self.furthest, self.step)
+        self.metrics.append({"at": self.now, "step": self.step, "loss": 1.0})
+
+    def save(self, seconds: float) -> None:
+        self.spend("checkpoint", seconds)
+        self.saved = self.step
+        self.metrics.append({"at": self.now, "checkpoint_step": self.step, "path": "/c"})
+
+    def hang(self, seconds: float, *, is_seen: bool) -> None:
+        since = self.now
+        self.spend("hang", seconds)
+        if is_seen:
+            self.events.append(
+                {"at": since + 9.0, "kind": "hang", "attempt": self.attempt, "since": since, "detail": "rank 1"}
+            )
+            self.tell("hang_over", attempt=self.attempt)
+
+    def crash(self, detect_s: float = 0.0, *, is_lost: bool = False) -> None:
+        self.spend("detect", detect_s)
+        if is_lost:
+            self.tell("node_lost", node="b")
+        else:
+            self.tell("worker_exit", rank=1, node="b", exit_code=1, attempt=self.attempt, gang=f"g{self.attempt}")
+        self.spend("restart", self.random.uniform(2, 30))
+        self.begin("restart")
+
+    def finish(self) -> None:
+        for rank, node in enumerate("ab"):
+            self.tell("worker_exit", rank=rank, node=node, exit_code=0, attempt=self.attempt, gang=f"g{self.attempt}")
+        self.spend("stop", self.random.uniform(1, 20))
+        self.tell("ended", detail="succeeded")
+
+    def history(self) -> RunHistory:
+        return fold(self.events, self.metrics)
+
+    def spans(self) -> list[account.Span]:
+        return account.build_spans(self.history(), account.Clock(self.begun, self.admitted, self.now))
+
+
+def play(seed: int) -> Injector:
+    """Return a run with a schedule of its own: every seed has other faults."""
+    run = Injector(seed)
+    kinds = [name for bit, name in enumerate(KINDS) if seed >> bit & 1]
+    if "queue" in kinds:
+        run.spend("queue", 200.0)
+        run.admitted = run.now
+    run.submit()
+    run.begin()
+    run.train(200, 40, 4.0 if "saves" in kinds else 0.0)
+    for kind in kinds:
+        if kind == "hang":
+            run.hang(60.0, is_seen=True)
+        elif kind == "unseen":
+            run.hang(90.0, is_seen=False)
+        elif kind == "slow":
+            for _ in range(40):
+                run.one_step(STEP_S)
+        elif kind == "crash":
+            run.crash(0.3)
+        elif kind == "lost":
+            run.crash(45.0, is_lost=True)
+        run.train(120, 40, 4.0 if "saves" in kinds else 0.0)
+    run.finish()
+    if seed % 3 == 0:
+        run.spend("idle", 500.0)
+        run.submit()
+        run.begin()
+        run.train(150)
+        run.finish()
+    return run
+
+
+@pytest.mark.parametrize("seed", range(1, 127, 6))
+def test_each_bucket_is_what_was_done(seed: int) -> None:
+    run = play(seed)
+    spans, wall = run.spans(), run.now - run.begun
+    found = account.sum_seconds(spans)
+    assert sum(found.values()) == pytest.approx(wall, abs=1e-3) == sum(run.truth.values())
+    assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
+    points = {name: 100 * (found.get(name, 0.0) - run.truth.get(name, 0.0)) / wall for name in account.BUCKETS}
+    assert all(abs(value) <= 2 for value in points.values()), (points, dict(run.truth))
+    assert found.get("unknown", 0.0) <= 0.02 * wall
+
+
+def test_lines_in_any_order_and_a_follower_that_came_late_give_the_same_account() -> None:
+    run = play(31)
+    expected = run.spans()
+    assert len({span.bucket for span in expected}) >= 7
+    # The second node is read first, and all of the metrics before the starts that they belong to.
+    run.events.sort(key=lambda line: (line["attempt"] if "rank" in line else 0, str(line.get("node"))), reverse=True)
+    run.events.sort(key=lambda line: round(line["at"]))
+    history = RunHistory()
+    for line in run.metrics[:300]:
+        history.metric(line)
+    for line in run.events:
+        history.event(line)
+    for line in run.metrics[300:]:
+        history.metric(line)
+    again = account.build_spans(history, account.Clock(run.begun, run.admitted, run.now))
+    assert account.sum_seconds(again) == pytest.approx(account.sum_seconds(expected))
+
+
+def test_a_program_whose_steps_are_not_read_is_not_known() -> None:
+    run = Injector(1)
+    run.submit()
+    run.begin()
+    run.spend("unknown", 100.0)
+    run.finish()
+    found = account.sum_seconds(run.spans())
+    assert found["unknown"] > 100.0 and set(found) == {"stage", "unknown"}
+
+
+def test_a_program_that_validates_again_and_again_does_not_hang() -> None:
+    run = Injector(2)
+    run.submit()
+    run.begin()
+    for _ in range(4):
+        run.train(100)
+        run.one_step(60.0)
+    run.finish()
+    assert "hang" not in account.sum_seconds(run.spans())
+
+
+def test_a_run_that_is_running_is_accounted_for_until_now() -> None:
+    run = Injector(3)
+    run.submit()
+    run.begin()
+    run.train(100)
+    spans = account.build_spans(run.history(), account.Clock(run.begun, None, run.now + 10.0, is_over=False))
+    assert spans[-1].bucket == "useful" and spans[-1].end == run.now + 10.0
+    spans = account.build_spans(run.history(), account.Clock(run.begun, None, run.now + 600.0, is_over=False))
+    assert spans[-1].bucket == "hang"
+
+
+def test_dollars_go_where_the_seconds_of_held_nodes_go() -> None:
+    spans = [
+        account.Span(0.0, 3600.0, "stage"),
+        account.Span(3600.0, 10800.0, "useful"),
+        account.Span(10800.0, 12600.0, "stop"),
+    ]
+    # The second node came after half an hour and left at three hours.
+    held = [(2.0, [(0.0, 12600.0)]), (4.0, [(1800.0, 10800.0)])]
+    found = account.sum_usd(spans, held)
+    assert found == pytest.approx({"stage": 2.0 + 2.0, "useful": 4.0 + 8.0, "stop": 1.0})
+    assert sum(found.values()) == pytest.approx(
+        sum(price * sum(b - a for a, b in stays) / 3600 for price, stays in held)
+    )
+
+
+def test_the_line_says_shares_and_money_and_leaves_out_what_is_nothing() -> None:
+    seconds = {"useful": 830.0, "restart": 100.0, "start": 65.0, "stop": 5.0}
+    line = account.describe(seconds, {"useful": 8.3, "restart": 1.0, "start": 0.65, "stop": 0.05})
+    assert line == "useful 83 % of 17 min and $8.30 of $10.00, restart 10 %, start 6 %"
+    assert account.describe(seconds, None) == "useful 83 % of 17 min, restart 10 %, start 6 %"
+    assert account.describe({}, None) == ""
