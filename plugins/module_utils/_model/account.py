@@ -70,7 +70,7 @@ class Span(t.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Clock:
+class AccountTimes:
     """When a run was submitted, admitted by its queue (None: it has none, or was not), and ended, or what time it is.
 
     ``is_over``: it has ended.
@@ -110,7 +110,7 @@ class _Tape:
         self.run_to(at, bucket)
 
 
-def build_spans(history: RunHistory, clock: Clock) -> list[Span]:
+def build_spans(history: RunHistory, clock: AccountTimes) -> list[Span]:
     """Return where the time of a run went, by time."""
     tape = _Tape(clock.submitted, clock.end)
     attempts = history.attempts
@@ -161,7 +161,9 @@ def _last_bucket(attempt: Attempt, readings: t.Sequence[StepReading], begin: Buc
     return "stop" if attempt.cause in (None, "cancelled") else "detect"
 
 
-def _account_tail(tape: _Tape, history: RunHistory, parts: t.Sequence[t.Sequence[StepReading]], clock: Clock) -> None:
+def _account_tail(
+    tape: _Tape, history: RunHistory, parts: t.Sequence[t.Sequence[StepReading]], clock: AccountTimes
+) -> None:
     """Account for what came after all that is known of the newest attempt."""
     newest, readings = history.attempts[-1], parts[-1]
     if not any(parts):

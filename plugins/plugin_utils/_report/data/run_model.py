@@ -9,7 +9,7 @@ import dataclasses
 import statistics
 import typing as t
 
-from ....module_utils._model.account import BUCKETS, Clock, build_spans, sum_seconds
+from ....module_utils._model.account import BUCKETS, AccountTimes, build_spans, sum_seconds
 from ....module_utils._model.resumes import RestartCost, total_steps_lost
 from ....module_utils._model.stored_checkpoints import StoredCheckpoint
 from . import parsing
@@ -177,7 +177,7 @@ class RunModel:
         if clock.submitted is None or clock.end is None:
             return None
         admitted = parsing.read_time(self.run.record.get("admitted_at"))
-        spans = build_spans(self.run.history, Clock(clock.submitted, admitted, clock.end, clock.over))
+        spans = build_spans(self.run.history, AccountTimes(clock.submitted, admitted, clock.end, clock.over))
         return sum_seconds(spans), None
 
     @property

@@ -201,7 +201,7 @@ def build_cost_table(model: RunModel) -> Table | None:
     )
 
 
-class Share(t.NamedTuple):
+class AccountPart(t.NamedTuple):
     """A part of the bar that shows where the time of a run went."""
 
     name: str
@@ -209,11 +209,11 @@ class Share(t.NamedTuple):
     is_useful: bool
 
 
-def build_account_bar(model: RunModel) -> list[Share]:
+def build_account_bar(model: RunModel) -> list[AccountPart]:
     """Return the parts of the bar, the useful one first; what is too small to be seen is left out."""
     seconds = model.account[0] if model.account else {}
     wall = sum(seconds.values())
-    shares = [Share(name, 100 * value / wall, name == "useful") for name, value in seconds.items() if wall]
+    shares = [AccountPart(name, 100 * value / wall, name == "useful") for name, value in seconds.items() if wall]
     return [share for share in shares if share.percent >= _LEAST_SEEN]
 
 

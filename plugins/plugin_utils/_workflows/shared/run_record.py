@@ -154,11 +154,11 @@ def _update_account(record: RunRecord, story: RunHistory, prices: Prices, now: f
     )
 
 
-def read_clock(record: RunRecord, now: float) -> account.Clock:
+def read_clock(record: RunRecord, now: float) -> account.AccountTimes:
     """Return the times of a recorded run that its account is counted by."""
     admitted = None if record.admitted_at is None else _seconds(record.admitted_at)
     end = _seconds(record.ended_at) if record.ended_at else now
-    return account.Clock(_seconds(record.submitted_at), admitted, end, record.is_ended)
+    return account.AccountTimes(_seconds(record.submitted_at), admitted, end, record.is_ended)
 
 
 def stored_in(record: RunRecord) -> str | None:

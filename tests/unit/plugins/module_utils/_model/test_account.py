@@ -99,7 +99,7 @@ class Injector:
         return fold(self.events, self.metrics)
 
     def spans(self) -> list[account.Span]:
-        return account.build_spans(self.history(), account.Clock(self.begun, self.admitted, self.now))
+        return account.build_spans(self.history(), account.AccountTimes(self.begun, self.admitted, self.now))
 
 
 def play(seed: int) -> Injector:
@@ -161,7 +161,7 @@ def test_lines_in_any_order_and_a_follower_that_came_late_give_the_same_account(
         history.event(line)
     for line in run.metrics[300:]:
         history.metric(line)
-    again = account.build_spans(history, account.Clock(run.begun, run.admitted, run.now))
+    again = account.build_spans(history, account.AccountTimes(run.begun, run.admitted, run.now))
     assert account.sum_seconds(again) == pytest.approx(account.sum_seconds(expected))
 
 
@@ -191,9 +191,9 @@ def test_a_run_that_is_running_is_accounted_for_until_now() -> None:
     run.submit()
     run.begin()
     run.train(100)
-    spans = account.build_spans(run.history(), account.Clock(run.begun, None, run.now + 10.0, is_over=False))
+    spans = account.build_spans(run.history(), account.AccountTimes(run.begun, None, run.now + 10.0, is_over=False))
     assert spans[-1].bucket == "useful" and spans[-1].end == run.now + 10.0
-    spans = account.build_spans(run.history(), account.Clock(run.begun, None, run.now + 600.0, is_over=False))
+    spans = account.build_spans(run.history(), account.AccountTimes(run.begun, None, run.now + 600.0, is_over=False))
     assert spans[-1].bucket == "hang"
 
 
