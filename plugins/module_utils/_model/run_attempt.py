@@ -95,7 +95,9 @@ class Attempt:
             self.standing.pop(rank, None)
 
     def name_hang(self) -> hang.Hang | None:
-        """Return which rank the others wait for, as far as their nodes see that."""
+        """Return which rank the others wait for, as far as their nodes see that; None where they are being stopped."""
+        if any(end.exit_code == _STOPPED for end in self.exits.values()):
+            return None
         running = [rank for rank in self.ranks if rank not in self.exits]
         missing = [rank for rank in range(self.world_size or 0) if rank not in self.ranks]
         ended = {rank: end.exit_code for rank, end in self.exits.items()}

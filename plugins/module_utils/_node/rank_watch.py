@@ -50,6 +50,8 @@ _BACKWARD = "_engine_run_backward"
 _COLLECTIVE_PATHS = re.compile(r"/(?:torch/distributed|horovod|mpi4py|deepspeed/comm|accelerate)/")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<")
 _TORCH = re.compile(r"/(?:site|dist)-packages/(?:torch|accelerate|deepspeed)/|/lib/python3\.\d+/(?!site-packages/)|^<")
+# Packages may be in any folder (pip --target, an image's own): those beside torch are in the folder that has torch.
+_BESIDE_TORCH = re.compile(r"^(.+/)torch/(?:_\w+\.py|autograd/|cuda/|distributed/|nn/|optim/|utils/)")
 
 
 class RankCounters(t.NamedTuple):
@@ -204,10 +206,11 @@ def find_operation(frames: t.Sequence[StackFrame]) -> str | None:
 
 def find_place(frames: t.Sequence[StackFrame]) -> StackFrame | None:
     """Return the innermost frame of the program itself; of one that is installed, the innermost outside of torch."""
-    for libraries in (_LIBRARY, _TORCH):
-        place = next((frame for frame in frames if not libraries.search(frame.path)), None)
-        if place is not None:
-            return place
+    folders = {match[1] for frame in frames if (match := _BESIDE_TORCH.match(frame.path))}
+    for libraries, beside in ((_LIBRARY, folders), (_TORCH, {f"{folder}torch/" for folder in folders})):
+        for frame in frames:
+            if not libraries.search(frame.path) and not frame.path.startswith(tuple(beside)):
+                return frame
     return None
 
 

@@ -100,7 +100,8 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
     if record["state"] == "ended":
         return {**record, "live": None}
     if record.get("backend") == "kubernetes":
-        return _add_pods(home, record, live.read_cluster(record)) if live.read_cluster else {**record, "live": None}
+        found = live.read_cluster(record) if live.read_cluster else None
+        return {**record, "live": None} if found is None else _add_pods(home, record, found, now)
     names = [name for name in record.get("hosts", []) if name in live.hosts]
     remotes = live.connect([name for name in names if name not in live.silent])
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
@@ -121,17 +122,19 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
     return {**record, "live": {"units": units, "unreachable": unreachable, **stalled, **leases}}
 
 
-def _add_pods(home: StateHome, record: Record, found: dict[str, object]) -> Record:
+def _add_pods(home: StateHome, record: Record, found: dict[str, object], now: float | None) -> Record:
     """Return the record of a run in pods with what its cluster says of it.
 
-    The steps, and that it runs, are recorded by who follows it: without a follower its pods say so.
+    The steps, who hangs, and that it runs, are recorded by who follows it: without a follower its pods say so.
     """
-    count = record["job"].get("nodes")
-    if record["state"] not in ("queued", "starting") or not count or t.cast(int, found.get("running", 0)) < count:
+    count, run_id = record["job"].get("nodes"), str(record["run_id"])
+    is_complete = bool(count) and t.cast(int, found.get("running", 0)) >= count
+    if record["state"] == "running" and is_complete and now is not None and is_followed(home, run_id):
+        movement, said = run_movement.read_movement(home.run_folder(run_id), now)
+        return {**record, "live": {**found, **({"stalled": said} if movement == "stalled" else {})}}
+    if record["state"] not in ("queued", "starting") or not is_complete or is_followed(home, run_id):
         return {**record, "live": found}
-    if is_followed(home, str(record["run_id"])):
-        return {**record, "live": found}
-    follow = f"its pods run, its steps are unknown here: run train with muster_run_id={record['run_id']} to follow it"
+    follow = f"its pods run, its steps are unknown here: run train with muster_run_id={run_id} to follow it"
     return {**record, "state": "running", "live": {**found, "detail": follow}}
 
 

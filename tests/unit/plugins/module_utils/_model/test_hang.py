@@ -162,3 +162,15 @@ def test_a_run_knows_who_hangs_until_the_gang_moves() -> None:
     assert history.find_hang(0.0) is None
     history.event({"at": 21.0, "kind": "hang_over"})
     assert history.attempts[0].hangs == [(5.0, 21.0, hang.text)]
+
+
+def test_a_gang_that_is_stopped_does_not_hang() -> None:
+    """Its ranks end one after the other, and the last ones still wait for the first."""
+    history = RunHistory()
+    for rank, node in ((0, "a"), (1, "b")):
+        start = {"kind": "worker_started", "rank": rank, "node": node, "attempt": 1, "gang": "g", "world_size": 2}
+        history.event({"at": 1.0, **start})
+        history.event({"at": 10.0, **EVENT, "rank": rank, "operation": "backward" if rank == 0 else None})
+    assert history.attempts[-1].name_hang() is not None
+    history.event({"at": 20.0, "kind": "worker_exit", "rank": 1, "attempt": 1, "gang": "g", "exit_code": 143})
+    assert history.attempts[-1].name_hang() is None

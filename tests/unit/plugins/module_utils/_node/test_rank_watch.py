@@ -228,3 +228,13 @@ def test_the_place_is_of_the_program_itself() -> None:
     assert find_place([library, REDUCE, MINE]) == MINE
     assert find_place([library, REDUCE, installed]) == installed
     assert find_place([library, REDUCE]) is None
+
+
+def test_the_place_is_of_the_program_where_packages_are_in_a_folder_of_their_own() -> None:
+    """As by ``pip install --target``, or in an image that has them elsewhere."""
+    reduce = StackFrame("all_reduce", "/opt/packages/torch/distributed/distributed_c10d.py", 3)
+    beside = StackFrame("fit", "/opt/packages/lightning/pytorch/trainer.py", 5)
+    own = StackFrame("main", "/muster/run/code/torch/train.py", 9)
+    assert find_place([reduce, beside, own]) == own
+    assert find_place([reduce, beside]) == beside
+    assert find_place([reduce]) is None

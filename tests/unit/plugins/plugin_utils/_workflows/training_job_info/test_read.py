@@ -115,6 +115,32 @@ def test_a_run_in_pods_that_nobody_follows_is_running_and_its_steps_are_not_know
         held.close()
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_run_in_pods_says_who_hangs_where_its_follower_keeps_that_up_to_date(home: StateHome, followed: bool) -> None:
+    ref = {"api_version": "batch/v1", "kind": "Job", "name": "far-1", "namespace": "team"}
+    place(home, "far-1", 0, backend="kubernetes", backend_ref=ref, state="running")
+    folder = home.run_folder("far-1")
+    nodes = json.loads((folder / "run.json").read_text())["job"]["nodes"]
+    frame = {"path": "/x/train.py", "line": 7, "name": "main"}
+    for rank, operation in enumerate(("all_reduce", None)):
+        about = {"at": 1000.0, "rank": rank, "node": f"node-{rank}", "attempt": 1}
+        started = {**about, "kind": "worker_started", "gang": "g", "world_size": 2, "pid": 1}
+        stands = {**about, "kind": "rank_stands", "since": 1010.0, "operation": operation, "place": frame}
+        for line in (started, stands):
+            files.append_json(folder / "events.jsonl", line)
+    held = home.lock("far-1", 0.0) if followed else None
+    answer = {"phase": "running", "detail": "Job team/far-1: 2 active", "running": nodes}
+    source = training_job_info.LiveSource(connect({}), (), None, lambda _record: answer)
+    found = t.cast(t.Any, training_job_info.read_runs(home, None, source, now=1030.0))
+    said = (
+        "hangs for 20 s: rank 1 on node-1 stands at train.py:7 (main); rank 0 waits in all_reduce at train.py:7 (main)"
+    )
+    assert found["runs"][0]["live"].get("stalled") == (said if followed else None)
+    assert (said in found["table"][-1]) is followed
+    if held:
+        held.close()
+
+
 def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) -> None:
     for age in range(4):
         place(home, f"run-{age}", age * 100, state="ended", outcome="failed" if age % 2 else "succeeded")
