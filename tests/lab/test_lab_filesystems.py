@@ -25,6 +25,7 @@ from ansible_collections.muster.training.tests.lab.k3s.session import open_machi
 from ansible_collections.muster.training.tests.lab.test_molecule import APT
 from ansible_collections.muster.training.tests.support.deb_repository import Package, build_repository
 
+LIMIT_S: t.Final = 600
 SECRET: t.Final = "canary-of-a-share-0123"
 HELPER: t.Final = """#!/bin/sh
 [ -e /run/refusal ] && { cat /run/refusal >&2; exit 32; }
@@ -38,10 +39,15 @@ PREPARE: t.Final = """
   vars: {ansible_remote_tmp: /tmp}
   tasks:
     - ansible.builtin.file: {path: /etc/apt/sources.list, state: absent}
-    - ansible.builtin.copy: {src: "{{ repository }}/", dest: /srv/clients/, mode: preserve}
+    - ansible.builtin.file: {path: /srv/repositories, state: directory, mode: "0755"}
+    - ansible.builtin.copy: {src: "{{ repository }}/", dest: /srv/repositories/archive/, mode: preserve}
     - ansible.builtin.copy:
         dest: /etc/apt/sources.list.d/clients.sources
-        content: "Types: deb\\nURIs: file:/srv/clients/\\nSuites: ./\\nSigned-By: /srv/clients/key.asc\\n"
+        content: |
+          Types: deb
+          URIs: file:/srv/repositories/archive/
+          Suites: ./
+          Signed-By: /srv/repositories/archive/key.asc
         mode: "0644"
 """
 ROLE: t.Final = [
@@ -56,7 +62,8 @@ class World:
 
     def __init__(self, lab: machines.BareLab) -> None:
         self.lab, self.plays = lab, 0
-        self.inventory = lab.inventory("root")
+        # Of the forty tasks of each play, every one would make three more ways to each machine.
+        self.inventory = lab.inventory("root", ansible_pipelining=True)
         files = {f"usr/sbin/mount.{kind}": (HELPER, 0o755) for kind in ("nfs",)}
         other = {f"usr/sbin/mount.{kind}": (HELPER, 0o755) for kind in ("cifs",)}
         # Above the epochs of Debian's own.
@@ -74,7 +81,7 @@ class World:
         home = {"ANSIBLE_HOME": str(self.lab.folder / "ansible"), "ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"}
         home |= {"SMB_USERNAME": "train", "SMB_PASSWORD": SECRET}
         return Play(argv, {**kept, **home}, self.lab.folder / f"play-{self.plays}.log", self.lab.folder, 0o022).wait(
-            200
+            LIMIT_S
         )
 
     def role(self, *services: t.Any, words: t.Sequence[str] = (), code: int = 0) -> str:
