@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import types
+import typing as t
 
 
 def load_store_alone() -> type:
@@ -45,10 +46,8 @@ def import_store() -> type:
     return store
 
 
-def serve(store: type, argv: list[str], ready: int | None) -> int:
-    """Open the store and serve until a signal ends the process; write a byte to ``ready`` once it serves."""
-    # Blocked in every thread that starts from here on, and waited for below: a signal between two calls is not lost.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+def serve(store: type, argv: list[str], ready: int | None) -> t.NoReturn:
+    """Open the store and serve until SIGTERM, which the caller blocks; write a byte to ``ready`` once it serves."""
     # The reference keeps the server alive.
     server = store(
         argv[2],
@@ -64,7 +63,8 @@ def serve(store: type, argv: list[str], ready: int | None) -> int:
         os.write(ready, b"1")
         os.close(ready)
     signal.sigwait({signal.SIGTERM})
-    return 0
+    # Taking torch down in order takes seconds, and there is nothing to keep.
+    os._exit(0)
 
 
 def main(argv: list[str]) -> int:
@@ -73,18 +73,21 @@ def main(argv: list[str]) -> int:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     reader, writer = os.pipe()
+    # In every thread that loading starts, and waited for at the end: a signal between two calls is not lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     child = os.fork()
     if child == 0:
         os.close(reader)
-        return serve(load_store_alone(), argv, writer)
+        serve(load_store_alone(), argv, writer)
     os.close(writer)
     signal.signal(signal.SIGTERM, lambda *_unused: os.kill(child, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if os.read(reader, 1):
         return abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     os.waitpid(child, 0)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("muster: torch's store cannot be loaded alone, importing torch", flush=True)
-    return serve(import_store(), argv, None)
+    serve(import_store(), argv, None)
 
 
 if __name__ == "__main__":
