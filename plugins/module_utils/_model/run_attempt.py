@@ -20,11 +20,15 @@ _HANGS_S = 1900.0
 
 
 class RankExit(t.NamedTuple):
-    """The end of a rank's process: ``at`` in Unix seconds; ``exit_code`` is 128 + the signal that ended it."""
+    """The end of a rank's process: ``at`` in Unix seconds; ``exit_code`` is 128 + the signal that ended it.
+
+    ``stopped``: it was asked to end, by its launcher or a person.
+    """
 
     at: float
     exit_code: int
     node: str
+    stopped: bool = False
 
 
 class Notice(t.NamedTuple):
@@ -124,6 +128,27 @@ class Attempt:
             return None
         end, rank = min(left)
         return rank, end
+
+    @property
+    def left_nodes(self) -> list[str]:
+        """Return the nodes whose ranks have all ended by themselves and without an error.
+
+        Their launchers wait for those of other nodes to end, too, and take part in no other attempt.
+        """
+        others = {
+            node
+            for rank, node in self.ranks.items()
+            if (end := self.exits.get(rank)) is None or end.exit_code != 0 or end.stopped
+        }
+        return sorted(set(self.ranks.values()) - others)
+
+    def describe_left(self) -> str:
+        """Return which rank ended first, without an error, before another one failed; empty where none did."""
+        if self.first_left is None:
+            return ""
+        rank, end = self.first_left
+        where = "" if self.last_step is None else f" at step {self.last_step}"
+        return f"rank {rank} on {end.node} ended with exit code 0{where} while the others went on"
 
     @property
     def ended_at(self) -> float | None:

@@ -218,7 +218,8 @@ class RunHistory:
         started, node = line.get("kind") == "worker_started", str(line.get("node"))
         attempt = self._attempt_of(line, rank, started, at)
         if not started:
-            attempt.exits[rank] = RankExit(at, int(parse_finite(line.get("exit_code")) or 0), node)
+            code, stopped = int(parse_finite(line.get("exit_code")) or 0), bool(line.get("stopped"))
+            attempt.exits[rank] = RankExit(at, code, node, stopped)
             return
         if at < attempt.started_at:
             attempt.started_at = at

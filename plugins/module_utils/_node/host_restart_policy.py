@@ -17,7 +17,8 @@ class Ending(t.NamedTuple):
     """How the process ended: its exit code (128 + n for signal n), and its ranks.
 
     ``rank_codes`` are the exit codes of its ranks by attempt; ``unfinished`` counts ranks that recorded none.
-    ``disk_full``: the disk of the run has no room, so that ranks could not record what they did.
+    ``disk_full``: the disk of the run has no room, so that ranks could not record what they did. ``rendezvous`` is why
+    torchrun's rendezvous let none of it in: ``closed``, or ``timeout``.
     """
 
     exit_code: int
@@ -25,6 +26,7 @@ class Ending(t.NamedTuple):
     rank_codes: tuple[tuple[int, ...], ...]
     unfinished: int = 0
     disk_full: bool = False
+    rendezvous: str = ""
 
     @property
     def cut_off(self) -> bool:
@@ -60,7 +62,9 @@ def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
     """Return the decision after ``ending``.
 
     torchrun restarts failed ranks itself. If it ends although fewer attempts failed than it may restart, it was killed,
-    or its rendezvous store was lost with the first node. That counts as a lost agent, not as a crash.
+    or its rendezvous store was lost with the first node. That counts as a lost agent, not as a crash. A rendezvous that
+    another node's end has closed, or to which the others did not come in time, stays closed: no node was lost by that,
+    and no restart helps.
     """
     # PRRTE's mpirun (Open MPI 5.0.7) ends with 0 after "lost communication with a remote daemon".
     if ending.exit_code == 0 and not ending.signal and not (kind == "whole" and ending.cut_off):
@@ -76,6 +80,8 @@ def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
     if ending.disk_full:
         # No rank could save or record anything, and none could after a restart. The machine is not lost.
         return Decision(False, "disk_full", code)
+    if ending.rendezvous and not ending.signal:
+        return Decision(False, f"rendezvous_{ending.rendezvous}", code)
     if _is_lost(kind, ending, len(failed), budget):
         return Decision(budget.lost < budget.max_lost, "node_lost", code)
     if kind == "torchrun":

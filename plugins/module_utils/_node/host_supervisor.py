@@ -33,6 +33,9 @@ _TICK_S = 1.0
 _RESERVE, _FULL = 256 << 10, 1 << 20
 # A rendezvous store without any agent ends after this long.
 _UNUSED_S = 5.0
+# Where torchrun writes the exception that ended it (torch.distributed.elastic.multiprocessing.errors).
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+_RENDEZVOUS = {"RendezvousClosedError": "closed", "RendezvousTimeoutError": "timeout"}
 # So long may a launcher take to end whose ranks have all ended: torchrun waits minutes for those of other nodes.
 _WITHOUT_RANKS_S = 2.0
 
@@ -167,6 +170,9 @@ class Supervisor:
             folder = pathlib.Path(rules["folder"]).expanduser()
             for told in checkpoint_care.pass_over(folder, rules, first=bool(rules["first"])):
                 self._event("checkpoint_passed_over", detail=told)
+        if self.spec["policy"] == "torchrun":
+            (self.folder / "error.json").unlink(missing_ok=True)
+            environment[_ERROR_FILE] = str(self.folder / "error.json")
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
         if self.listener is not None:
@@ -219,7 +225,15 @@ class Supervisor:
             self._rank_codes(),
             self._count_unfinished(),
             self.spec["unit"] == "agent" and _is_full(self.folder),
+            self._read_rendezvous(),
         )
+
+    def _read_rendezvous(self) -> str:
+        """Return why the rendezvous of torchrun has ended it, empty where it has not."""
+        found = files.read_json(self.folder / "error.json") or {}
+        said = found.get("message") if isinstance(found, dict) else None
+        name = str(said.get("message") if isinstance(said, dict) else said).partition(":")[0]
+        return _RENDEZVOUS.get(name, "")
 
     def _is_store_unused(self) -> bool:
         """Return whether the agent beside the store has ended, and no other node's agent is connected any more."""

@@ -23,6 +23,8 @@ import time
 import typing as t
 
 _OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Those of them that have come.
+_received: list[int] = []
 
 
 def _first_number(*names: str) -> int | None:
@@ -151,7 +153,7 @@ def start_program(command: list[str]) -> int:
     if pid == 0:
         _execute(command)
     for number in _OUTLIVED:
-        signal.signal(number, lambda _received, _frame: None)
+        signal.signal(number, lambda received, _frame: _received.append(received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OUTLIVED)
     return pid
 
@@ -187,7 +189,9 @@ def main(argv: list[str]) -> int:
     code, number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0
     if code < 0:
         code, number = 128 - code, -code
-    _append_event(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})
+    # One that was asked to end, because another failed, begins again with the gang, whatever its exit code.
+    stopped = {"stopped": True} if _received else {}
+    _append_event(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number, **stopped})
     done = os.environ.get("MUSTER_DONE")
     if done and code == 0:
         # To mpirun's output, which another pod reads.

@@ -32,8 +32,8 @@ _IDLE_S = 1.0
 _SILENT_S = 10
 _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
-# So long after its last rank ended a gang that does start again has begun to.
-_UNEVEN_S = 10.0
+# How a launcher ends because of what those of other nodes did.
+_UNFORMED = {"rendezvous_closed": "the gang could not form again", "rendezvous_timeout": "the gang did not form again"}
 
 
 class HostsFollower(Follower):
@@ -255,10 +255,13 @@ class HostsFollower(Follower):
         if not bad:
             return None
         # A rank whose exit code ends the job says why; what its end does to other nodes may be known before it.
-        node, end = min(bad, key=lambda item: (item[1].cause != "fatal_exit_code", item[1].at))
+        order = {"fatal_exit_code": 0, **dict.fromkeys(_UNFORMED, 2)}
+        node, end = min(bad, key=lambda item: (order.get(item[1].cause, 1), item[1].at))
         if end.cause == "cancelled":
             names = ", ".join(name for name in self.remotes if name in ended and ended[name].cause == "cancelled")
             return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {names}", node)
+        if end.cause in _UNFORMED:
+            return self._uneven_outcome() or self._unformed_outcome(node, end)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         # Node and code are those of one rank's end: of the one that failed first, else as this node's agent says.
         where = failure[2] if failure and end.cause != "fatal_exit_code" else node
@@ -282,25 +285,41 @@ class HostsFollower(Follower):
         return f"{where}; last line of {node}: {said[:_LINE_LIMIT]}" if said else where
 
     def _uneven_outcome(self) -> RunOutcome | None:
-        """Return the end of a gang of which some ranks succeeded and another failed: it cannot start again.
+        """Return the end of a gang that cannot start again: all ranks of a node are done, and another failed.
 
-        An agent whose ranks have succeeded does not come back; torchrun waits minutes for the others at its exit.
+        A launcher whose ranks are done does not come back; torchrun's waits minutes for the others at its exit.
         """
         attempt = self.story.attempts[-1] if self.story.attempts else None
-        if attempt is None or self.job.launcher not in TORCHRUN_FAMILY or len(attempt.exits) < self.job.world_size:
+        if attempt is None or self.job.launcher not in TORCHRUN_FAMILY or not attempt.left_nodes:
             return None
-        codes = {end.exit_code for end in attempt.exits.values()}
-        failure = attempt.first_failure
-        settled = log_follow.now() - max(end.at for end in attempt.exits.values()) > _UNEVEN_S
-        if failure is None or 0 not in codes or not settled:
+        failure, lost = attempt.first_failure, attempt.failed_node if attempt.cause == "node_lost" else None
+        if lost is not None and lost not in attempt.left_nodes:
+            done = f"after the ranks of {', '.join(attempt.left_nodes)} had ended with exit code 0"
+            return RunOutcome("lost", 1, "node_lost", f"{lost} was lost {done}: the gang cannot start again", lost)
+        if failure is None or len(attempt.exits) < self.job.world_size:
             return None
         detail = f"a rank on {failure.node} exited with code {failure.exit_code} and others succeeded"
-        left, step = attempt.first_left, self.story.last.get("step")
-        where = "" if step is None else f" at step {int(step)}"
-        early = (
-            f"rank {left[0]} on {left[1].node} ended with exit code 0{where} while the others went on" if left else ""
-        )
-        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node, left=early)
+        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node, left=attempt.describe_left())
+
+    def _unformed_outcome(self, node: str, end: UnitEnd) -> RunOutcome | None:
+        """Return the end of a gang of which a node's launcher waited in vain for the others, by what ended those."""
+        others = [name for name in self.remotes if name != node and name not in self.lost_since]
+        ends = [self._agent_of(name).end for name in others]
+        if any(name not in self.units for name in others) or (
+            end.cause == "rendezvous_closed" and ends and not any(ends)
+        ):
+            # What they say, and how the one ends that has closed it, tells why.
+            return None
+        attempt, what = self.story.attempts[-1] if self.story.attempts else None, _UNFORMED[end.cause]
+        if end.cause == "rendezvous_timeout":
+            what = f"{what} within restart.wait_s ({self.job.restart.wait_s} s)"
+        failure = attempt.first_failure if attempt is not None and attempt.cause == "crash" else None
+        if failure is not None and not self.lost_since:
+            detail = f"a rank on {failure.node} exited with code {failure.exit_code}, and {what}"
+            return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node)
+        lost = next(iter(self.lost_since), attempt.failed_node if attempt is not None else None)
+        detail = f"{lost} was lost, and {what}" if lost else f"{node}: {what}"
+        return RunOutcome("lost", end.exit_code, "node_lost", detail, lost or node)
 
     def _budget_outcome(self) -> RunOutcome | None:
         allowed, patience = self.job.restart, self._patience()[0]

@@ -25,7 +25,15 @@ from . import plan as hosts_plan
 AGENTS_FILE = "agents.json"
 
 
-_FINAL = ("succeeded", "crash", "disk_full", "fatal_exit_code", "timeout")
+_FINAL = (
+    "succeeded",
+    "crash",
+    "disk_full",
+    "fatal_exit_code",
+    "timeout",
+    "rendezvous_closed",
+    "rendezvous_timeout",
+)
 
 
 @dataclasses.dataclass(frozen=True)

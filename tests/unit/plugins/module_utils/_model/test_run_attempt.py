@@ -94,3 +94,12 @@ def test_node_rank_and_exit_code_are_of_one_event(
     exits = {0: RankExit(5.0, 1, "a"), 1: RankExit(4.0, 143, "b")}
     attempt = Attempt(1, 1.0, ranks=ranks, pods=pods, exits=exits, followed=True, **changes)  # type: ignore[arg-type]
     assert (attempt.failed_node, attempt.culprit[0], attempt.exit_code) == culprit
+
+
+def test_nodes_whose_ranks_are_done_are_told_from_those_that_were_stopped() -> None:
+    ranks = {0: "a", 1: "a", 2: "b", 3: "c", 4: "d"}
+    done, stopped = RankExit(4.0, 0, ""), RankExit(4.0, 0, "", stopped=True)
+    attempt = Attempt(1, 1.0, ranks=ranks, exits={0: done, 1: done, 2: stopped, 3: FIRST})
+    assert attempt.left_nodes == ["a"]
+    attempt.exits[1] = FIRST
+    assert attempt.left_nodes == [] == Attempt(1, 1.0).left_nodes

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import run_history
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import RankExit
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import (
     RunHistory,
     describe_sharing,
@@ -132,7 +133,7 @@ def test_a_crash_and_the_resume_are_told() -> None:
     history = fold_lines(NODE_A + NODE_B)
     first, second = history.attempts
     assert (first.ranks, first.world_size) == ({0: "a", 1: "b"}, 2)
-    assert first.first_failure == (15.0, 9, "b") and first.ended_at == 15.0
+    assert first.first_failure == RankExit(15.0, 9, "b") and first.ended_at == 15.0
     assert (first.first_step, first.last_step, second.first_step, second.resumed_from) == (1, 12, 11, 10)
     assert second.first_failure is None and second.ended_at == 30.1
     assert history.losses()[0] == 2 and history.losses()[1] == pytest.approx(8.0)
@@ -228,7 +229,7 @@ def test_a_restarted_agent_without_a_lost_node_is_no_fault() -> None:
 
 def test_a_rank_that_its_launcher_stopped_did_not_fail_first() -> None:
     history = fold_lines([started(1, 0, 1.0), started(1, 1, 1.0), ended(1, 0, 4.0, 143), ended(1, 1, 5.0, 3)])
-    assert history.attempts[0].first_failure == (5.0, 3, "b")
+    assert history.attempts[0].first_failure == RankExit(5.0, 3, "b")
 
 
 @pytest.mark.parametrize("at", [None, "now", [1]])

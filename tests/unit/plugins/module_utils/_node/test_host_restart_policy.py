@@ -50,6 +50,10 @@ def budget(crashes: int = 0, lost: int = 0, fatal: tuple[int, ...] = ()) -> Budg
         (TORCHRUN, Ending(1, 0, ((7,),)), budget(), Decision(True, "node_lost", 7)),
         (TORCHRUN, Ending(1, 0, ()), budget(lost=1), Decision(False, "node_lost", 1)),
         (TORCHRUN, Ending(137, 9, ((7,),) * 9), budget(), Decision(True, "node_lost", 7)),
+        # A closed rendezvous stays closed, and no node was lost by it. One that a signal ended was lost.
+        (TORCHRUN, Ending(1, 0, ((7,),), rendezvous="closed"), budget(), Decision(False, "rendezvous_closed", 7)),
+        (TORCHRUN, Ending(1, 0, (), rendezvous="timeout"), budget(), Decision(False, "rendezvous_timeout", 1)),
+        (TORCHRUN, Ending(137, 9, (), rendezvous="closed"), budget(), Decision(True, "node_lost", 137)),
         # Ranks on a full disk record nothing: that is no lost agent. One that ended well, or is fatal, is that.
         (TORCHRUN, Ending(1, 0, (), 2, True), budget(), Decision(False, "disk_full", 1)),
         (WHOLE, Ending(1, 0, ((7,),), 0, True), budget(), Decision(False, "disk_full", 7)),

@@ -256,6 +256,24 @@ def test_a_launcher_that_has_spent_its_restarts_is_a_crash_with_the_ranks_code(u
     assert [line["attempt"] for line in unit.events("worker_started")] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("name", "ended", "starts"),
+    [
+        ("RendezvousClosedError", ("rendezvous_closed", 0), 1),
+        ("RendezvousTimeoutError", ("rendezvous_timeout", 0), 1),
+        # Its store was lost with the first node.
+        ("RendezvousConnectionError", ("node_lost", 1), 2),
+    ],
+)
+def test_a_rendezvous_that_is_over_is_no_lost_node(unit: Unit, name: str, ended: tuple[str, int], starts: int) -> None:
+    """torchrun writes what has ended it into a file."""
+    error = json.dumps({"message": {"message": f"{name}: of the gang", "extraInfo": {}}})
+    unit.start("sh", "-c", f"echo '{error}' > $TORCHELASTIC_ERROR_FILE; exit 1", policy="torchrun", max_lost=1)
+    ending = unit.end()
+    assert (ending["cause"], ending["lost"], ending["exit_code"]) == (*ended, 1)
+    assert len(unit.events("agent_started")) == starts
+
+
 def test_the_ranks_of_a_killed_launcher_are_gone_before_the_next_one_starts(unit: Unit) -> None:
     command = ("sh", "-c", f"while [ ! -e {unit.gate()} ]; do sleep 0.01; done")
     unit.ranks(2, 3, *command)

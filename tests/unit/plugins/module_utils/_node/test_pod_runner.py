@@ -174,7 +174,7 @@ def test_the_story_of_a_gang_is_in_its_logs(lab: PodLab) -> None:
                 story.event(mark["data"])
     assert [end.code for end in ends] == [0, 1] and story.ranks_seen() == 2
     assert story.attempts[-1].world_size == 2 and story.attempts[-1].ranks == {0: "n0", 1: "n1"}
-    assert story.attempts[-1].first_failure and story.attempts[-1].first_failure[1:] == (1, "n1")
+    assert story.attempts[-1].first_failure and story.attempts[-1].first_failure[1:3] == (1, "n1")
     assert read_lines(lab.run_dir(1) / "events.jsonl")[-1]["exit_code"] == 1
 
 

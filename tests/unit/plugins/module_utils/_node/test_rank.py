@@ -153,7 +153,7 @@ def test_a_signal_to_the_group_lets_the_program_save_and_the_end_is_recorded(ran
     os.killpg(process.pid, signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (9, "saved\n")
-    assert ranks.events[-1]["exit_code"] == 9
+    assert (ranks.events[-1]["exit_code"], ranks.events[-1]["stopped"]) == (9, True)
 
 
 def test_the_recorded_process_is_the_program_itself(ranks: Ranks) -> None:

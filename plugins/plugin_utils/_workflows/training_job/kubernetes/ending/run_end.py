@@ -100,8 +100,9 @@ class EndRules:
         found = [item for item in attempt.exits.values() if item[1] in fatal] if attempt else []
         if not found:
             return None
-        _unused, code, node = min(found)
-        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
+        end = min(found)
+        detail = f"a rank on {end.node} exited with code {end.exit_code}"
+        return RunOutcome("failed", end.exit_code, "fatal_exit_code", detail, end.node)
 
     def _refused_worker(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
         """Return the end of an MPIJob whose worker refused: mpirun waits for the pod, which nothing replaces."""

@@ -612,20 +612,51 @@ def test_a_drill_waits_for_the_first_checkpoint(world: World) -> None:
     assert len(world.killed) == 1
 
 
-@pytest.mark.parametrize(("age_s", "over"), [(11.0, True), (3.0, False)])
-def test_a_gang_of_which_one_rank_failed_and_others_succeeded_cannot_start_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, age_s: float, over: bool
-) -> None:
-    """Its agents run on: torchrun waits at its exit. ``T0 + 9`` is when the ranks ended."""
-    monkeypatch.setattr(log_follow, "now", lambda: T0 + 9 + age_s)
-    lines = [started("a", 0), started("b", 1), ended("a", 0, 0), ended("b", 1, 3)]
-    more = [] if over else [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_gang_of_which_one_rank_failed_and_others_succeeded_cannot_start_again(world: World, stopped: bool) -> None:
+    """Its agents run on: torchrun waits at its exit. A rank that was stopped, and had saved, begins again."""
+    good = {**ended("a", 0, 0), "stopped": stopped}
+    lines = [started("a", 0), started("b", 1), good, ended("b", 1, 3)]
+    more = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))] if stopped else []
     outcome = world.run(news("a", events=lines), news("b"), *more)
-    if over:
+    if stopped:
+        assert "others succeeded" not in outcome.detail
+    else:
         assert (outcome.outcome, outcome.exit_code, outcome.cause, outcome.node) == ("failed", 3, "crash", "b")
         assert outcome.detail == "a rank on b exited with code 3 and others succeeded"
-    else:
-        assert "others succeeded" not in outcome.detail
+
+
+def test_a_node_that_is_lost_after_another_was_done_ends_the_run(world: World) -> None:
+    lines = [started("a", 0), started("b", 1), ended("a", 0, 0)]
+    killed = {"kind": "agent_restart", "at": T0 + 12, "node": "b", "detail": "node_lost", "exit_code": 137}
+    found = world.run(news("a", events=lines), news("b", events=[killed]))
+    assert (found.outcome, found.cause, found.node) == ("lost", "node_lost", "b")
+    assert found.detail == "b was lost after the ranks of a had ended with exit code 0: the gang cannot start again"
+
+
+def test_a_rendezvous_that_is_over_is_no_cause_where_another_is_known(world: World) -> None:
+    """A launcher that waits for others ends with them; who closed the rendezvous may be known later."""
+    closed, late = (unit(exit_code=1, cause=f"rendezvous_{why}") for why in ("closed", "timeout"))
+    crash = unit(exit_code=7, cause="crash", at=T0 + 30)
+    begun = [started("a", 0), started("b", 1)]
+    failed = [*begun, ended("b", 1, 7), {**ended("a", 0, 143), "stopped": True}]
+    found = world.run(news("a", closed, events=begun), news("b"), news("b", crash))
+    assert (found.outcome, found.exit_code, found.cause, found.node) == ("failed", 7, "crash", "b")
+    found = world.run(news("a", late, events=failed), news("b"))
+    words = "a rank on b exited with code 7, and the gang did not form again within restart.wait_s (600 s)"
+    assert (found.outcome, found.exit_code, found.detail, found.node) == ("failed", 7, words, "b")
+    # The others are heard first.
+    found = world.run(
+        news("b", late, events=[begun[1], ended("b", 1, 3)]), news("a", events=[begun[0], ended("a", 0, 0)])
+    )
+    assert (found.cause, found.detail) == ("crash", "a rank on b exited with code 3 and others succeeded")
+
+
+def test_a_gang_that_waits_in_vain_for_a_silent_node_has_lost_it(world: World) -> None:
+    late = unit(exit_code=1, cause="rendezvous_timeout")
+    found = world.run(news("a", events=[started("a", 0), started("b", 1)]), lost("b"), news("a", late))
+    words = "b was lost, and the gang did not form again within restart.wait_s (600 s)"
+    assert (found.outcome, found.cause, found.node, found.detail) == ("lost", "node_lost", "b", words)
 
 
 def test_a_rank_that_left_before_the_others_failed_is_known(world: World) -> None:

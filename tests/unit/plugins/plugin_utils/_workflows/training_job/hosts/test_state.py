@@ -56,7 +56,10 @@ def test_an_end_that_was_not_recorded(launcher: str, exits: dict[str, t.Any], ex
     assert not state.has_unrecorded_end(plan(launcher, **exits), record(state="ended"))
 
 
-@pytest.mark.parametrize(("cause", "over"), [("succeeded", True), ("crash", True), ("cancelled", False)])
+@pytest.mark.parametrize(
+    ("cause", "over"),
+    [("succeeded", True), ("crash", True), ("rendezvous_closed", True), ("cancelled", False), ("node_lost", False)],
+)
 def test_a_part_that_can_be_started_again_is_not_over(cause: str, over: bool) -> None:
     assert state.is_part_over(plan(a=end(cause=cause)), "a", record()) is over
     assert not state.is_part_over(plan(a=end(2, cause)), "a", record())
