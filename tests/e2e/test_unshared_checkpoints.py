@@ -219,6 +219,10 @@ def test_ranks_that_begin_at_different_steps_are_stopped_at_once(nano: Nano) -> 
     assert "MUSTER_CHECKPOINT_DIR" in result.errors[0]
     record = nano.world.record()
     assert (record["cause"], record["outcome"]) == ("uneven_resume", "failed")
+    # Its nodes tell the same to one that knows of nothing else.
+    found = nano.world.play("diagnose", muster_run_id=nano.world.run_id)
+    lines = [line.partition("  ")[2] for line in found.output.splitlines() if "  uneven_resume" in line]
+    assert lines[0].startswith(f"uneven_resume on node-2: {words}, the program saves elsewhere"), found.output
     behind = [int(step) for step in nano.printed("node-2", r"\[it +([0-9]+)\]")]
     # A batch of the follower, and the time that it takes to stop ranks.
     assert behind[-1] < 2000, "it was stopped long before the gang could have stood"

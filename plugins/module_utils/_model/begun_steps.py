@@ -14,6 +14,8 @@ import collections
 import itertools
 import typing as t
 
+from .quantity import parse_finite
+
 Step = tuple[float, int]
 Line = t.Mapping[str, t.Any]
 # Of each node: lines that may be read before the event that their ranks have started.
@@ -156,6 +158,21 @@ class BegunSteps:
 
     def _seen_by(self, gang: str, nodes: t.Collection[str]) -> dict[str, Line]:
         return {node: self._seen.get((gang, node)) or self._seen.get(("", node)) or {} for node in nodes}
+
+
+def replay(told: t.Mapping[str, tuple[t.Iterable[Line], t.Iterable[Line]]]) -> BegunSteps:
+    """Return what nodes have reported until now, by all that they have kept: (events, metrics) by node."""
+    found = BegunSteps()
+    for node, (events, metrics) in told.items():
+        lines = [(line, True) for line in events] + [(line, False) for line in metrics]
+        # In the order of the node's own clock; of lines at one time, the start of a rank comes first.
+        for line, is_event in sorted(lines, key=lambda item: parse_finite(item[0].get("at")) or 0.0):
+            if is_event:
+                found.event(line)
+            else:
+                found.step(node, line)
+            found.take_news()
+    return found
 
 
 def describe_uneven(uneven: UnevenStart, seen: t.Mapping[str, Line]) -> str:

@@ -28,6 +28,7 @@ _NETWORK = re.compile(
     r"Dist(?:Network|Store)Error|Rendezvous\w+Error|C10d store|[Ff]ailed to (?:recv|send)|(?:recv|send)\w+ failed on"
     r"|Connection (?:was likely )?(?:closed|reset)|Broken pipe|remote process exited"
 )
+_RENDEZVOUS = re.compile(r"Rendezvous\w+Error")
 
 
 def last_error(text: str) -> str | None:
@@ -85,6 +86,11 @@ def without_victims(text: str, *, is_own: bool) -> str:
         for line in lines
         if not _NETWORK.search(line) or _OF_MPI.match(line) or (is_own and (not marked or _PREFIX.match(line)))
     )
+
+
+def without_rendezvous(text: str) -> str:
+    """Return a log without the errors of torchrun's rendezvous: after a rank has failed, they follow from that."""
+    return "".join(line for line in text.splitlines(keepends=True) if not _RENDEZVOUS.search(line))
 
 
 def without_stop(text: str) -> str:

@@ -16,6 +16,8 @@ import typing as t
 
 from ....module_utils._model import stall
 from ....module_utils._model.node import Node
+from ....module_utils._model.quantity import parse_finite
+from ....module_utils._model.run_attempt import Attempt, RankExit
 from ....module_utils._model.verdict import Cause, Outcome
 from ..verdict.cause_info import Backend
 from ..verdict.cause_table import SYMPTOMS
@@ -35,7 +37,7 @@ _MANY_NODES = 8
 class NodeObservation:
     """What one node reported; ``answer`` is its agent's, None when it did not answer (``problem`` says why).
 
-    ``errors``: by rank the last line of its last traceback.
+    ``errors``: by rank the last line of its last traceback. ``events`` and ``metrics`` are the newest lines of its own.
     """
 
     name: str
@@ -45,6 +47,8 @@ class NodeObservation:
     logs: tuple[FileDiagnosis, ...] = ()
     steps: tuple[tuple[float, int], ...] = ()
     errors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
+    events: tuple[t.Mapping[str, t.Any], ...] = ()
+    metrics: tuple[t.Mapping[str, t.Any], ...] = ()
 
     @property
     def ranks(self) -> list[dict[str, t.Any]]:
@@ -87,6 +91,19 @@ class RunObservation:
         ranks = [(node, rank) for node in self.nodes for rank in node.ranks]
         newest = max((rank.get("attempt") or 0 for _node, rank in ranks), default=0)
         return [(node, rank) for node, rank in ranks if (rank.get("attempt") or 0) == newest or rank.get("alive")]
+
+    @property
+    def attempt(self) -> Attempt:
+        """Return the newest attempt, by which it is judged who ended it: its ranks, their ends, and its last step."""
+        gang = self.gang
+        found = Attempt(max((rank.get("attempt") or 0 for _node, rank in gang), default=0), 0.0)
+        found.ranks = {rank["rank"]: node.name for node, rank in gang}
+        for node, rank in gang:
+            at, code = parse_finite(rank.get("ended_at")), rank.get("exit_code")
+            if at is not None and isinstance(code, int):
+                found.exits[rank["rank"]] = RankExit(at, code, node.name)
+        found.last_step = self.steps[-1][1] if self.steps else None
+        return found
 
     @property
     def live_ranks(self) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
@@ -230,7 +247,7 @@ def _without_symptoms(fatal: t.Sequence[Cause]) -> list[Cause]:
     kept = [
         cause for cause in fatal if cause in reasons or (cause.code == "rank_ended" and cause.node not in explained)
     ]
-    return sorted(kept, key=lambda cause: cause.code in ("rank_ended", "ranks_missing"))
+    return sorted(kept, key=lambda cause: cause.code in ("rank_left", "rank_ended", "ranks_missing"))
 
 
 def measure_progress(run: RunObservation) -> StepProgress:

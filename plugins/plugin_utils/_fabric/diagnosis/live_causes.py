@@ -57,8 +57,14 @@ _TABLE = (
         "rank_ended",
         "fatal",
         "A rank has ended while others wait for it",
-        "Read the end of its log. Where it ended without an error, the others have more batches left: give all ranks "
-        "equally many (uneven inputs), or use DistributedDataParallel's join()",
+        "Read the end of its log",
+    ),
+    CauseInfo(
+        "rank_left",
+        "fatal",
+        "A rank has ended without an error while the others went on",
+        "It was done, and the others have more batches left: give all ranks equally many (uneven inputs), or use "
+        "DistributedDataParallel's join()",
     ),
     CauseInfo(
         "uneven_resume",
@@ -202,6 +208,8 @@ _EXPLAINS: t.Mapping[str, tuple[str, ...]] = {
     "relayed_path": ("path_lost", "socket_connect_timeout"),
     "wrong_interface": ("path_lost",),
 }
+# What a log says of a peer that is not there any more.
+_PEER_GONE = frozenset({"socket_reset", "collective_timeout"})
 
 
 def find_cause_info(code: str) -> CauseInfo:
@@ -224,6 +232,12 @@ def cause_weight(code: str) -> Weight:
     """Return the weight of a cause; an unknown code is advice."""
     info = LIVE_CAUSES.get(code) or CAUSES.get(code)
     return info.weight if info else "advice"
+
+
+def is_peer_gone(codes: t.Iterable[str]) -> bool:
+    """Return whether ranks failed because another one was gone, and for nothing else, by what their logs name."""
+    decisive = {code for code in codes if cause_weight(code) != "advice" and code != "rank_ended"}
+    return bool(decisive) and decisive <= _PEER_GONE
 
 
 def explained_codes(code: str) -> tuple[str, ...]:

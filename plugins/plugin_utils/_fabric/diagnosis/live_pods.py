@@ -94,6 +94,7 @@ def observe_pods(pods: t.Sequence[PodSnapshot], mark: str, now: float) -> tuple[
 def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObservation:
     events: list[t.Mapping[str, object]] = []
     steps: list[tuple[float, int]] = []
+    metrics: list[t.Mapping[str, object]] = []
     program_lines: list[str] = []
     for line in pod.lines:
         if not line.startswith(mark):
@@ -101,7 +102,10 @@ def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObse
             continue
         stream, data = _parse_marked_line(line[len(mark) :])
         if stream == "events":
-            events.append(data)
+            # Those of ranks name their pod's node, or none: here it is called by one name.
+            events.append({**data, "node": name})
+        elif stream == "metrics":
+            metrics.append(data)
         at, step = data.get("at"), data.get("step")
         if stream == "metrics" and isinstance(at, int | float) and isinstance(step, int):
             steps.append((float(at), step))
@@ -109,7 +113,8 @@ def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObse
     logs = (diagnose_text(text, f"{name}/log"),) if text else ()
     ranks = read_ranks(events, pod.phase == "Running")
     answer = {"at": now, "ranks": ranks, "units": {}, "pod": pod.to_dict()}
-    return NodeObservation(name, answer, "", None, logs, tuple(steps), rank_errors(text))
+    errors = rank_errors(text)
+    return NodeObservation(name, answer, "", None, logs, tuple(steps), errors, tuple(events), tuple(metrics))
 
 
 def _parse_marked_line(text: str) -> tuple[str, t.Mapping[str, object]]:
@@ -130,7 +135,7 @@ def read_ranks(events: t.Iterable[t.Mapping[str, object]], running: bool) -> lis
         if not isinstance(number, int):
             continue
         if event.get("kind") == "worker_started":
-            rank = {key: event.get(key) for key in ("rank", "attempt", "world_size", "pid")}
+            rank = {key: event.get(key) for key in ("rank", "attempt", "gang", "world_size", "pid")}
             ranks[number] = {**rank, "started_at": event.get("at"), "alive": running, "exit_code": None, "signal": None}
         elif event.get("kind") == "worker_exit" and number in ranks:
             ended = {"exit_code": event.get("exit_code"), "signal": event.get("signal"), "ended_at": event.get("at")}

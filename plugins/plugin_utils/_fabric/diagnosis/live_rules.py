@@ -24,7 +24,7 @@ from .live import (
     conclude_diagnosis,
     measure_progress,
 )
-from .live_causes import build_live_cause, find_fix
+from .live_causes import build_live_cause, find_fix, is_peer_gone
 
 _MIB = 1 << 20
 # Segments sent again on a whole node during the observation, beside slow steps.
@@ -33,7 +33,6 @@ _BUSY_PERCENT = 50.0
 _MIN_MEMLOCK = 1 << 30
 _MAX_RANKS = 100_000
 _MAX_NAMES = 8
-_RECENT_STEPS = 256
 # 128 + SIGTERM.
 _STOPPED = 143
 # What ssh says of a node that does not answer -> the cause code.
@@ -88,25 +87,16 @@ def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.I
 def _find_absent_ranks(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield ranks that never started, and ranks that ended while others are running."""
     yield from _find_unstarted_ranks(run)
-    yield from _find_early_end(run)
-    failed = any(rank.get("exit_code") not in (None, 0, _STOPPED) for _node, rank in run.gang)
-    for node, rank in run.gang:
+    attempt, failed = run.attempt, any(rank.get("exit_code") not in (None, 0, _STOPPED) for _node, rank in run.gang)
+    left = attempt.first_left if is_peer_gone(cause.code for cause in _log_causes(run)) else None
+    if left is not None:
+        # The others failed because they waited for it.
+        yield build_live_cause("rank_left", attempt.describe_left(), left[1].node)
+    for node, rank in sorted(run.gang, key=lambda item: item[1].get("exit_code") == 0):
         # The launcher stops the other ranks after one has failed.
-        if not rank.get("alive") and not (failed and rank.get("exit_code") == _STOPPED):
+        stopped = failed and rank.get("exit_code") == _STOPPED
+        if not rank.get("alive") and not stopped and (left is None or rank["rank"] != left[0]):
             yield from _find_rank_end(node, rank, job_ended=progress.state == "ended")
-
-
-def _find_early_end(run: RunObservation) -> t.Iterator[Cause]:
-    """Yield the rank that ended without an error before the others failed, where one did: they waited for it."""
-    ends = [(rank["ended_at"], node, rank) for node, rank in run.gang if isinstance(rank.get("ended_at"), int | float)]
-    failed = [at for at, _node, rank in ends if rank.get("exit_code") not in (None, 0, _STOPPED)]
-    left = [(at, node, rank) for at, node, rank in ends if rank.get("exit_code") == 0]
-    at, node, rank = min(left, key=lambda end: end[0], default=(0.0, None, {}))
-    if node is not None and failed and at < min(failed):
-        text = (
-            f"rank {rank['rank']} ended with exit code 0 while the others went on, {min(failed) - at:.1f} s before they"
-        )
-        yield build_live_cause("rank_ended", f"{text} failed", node.name)
 
 
 def _find_unstarted_ranks(run: RunObservation) -> t.Iterator[Cause]:
@@ -144,23 +134,18 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
     elif code is not None and (code != 0 or not job_ended):
         how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
         error = node.errors.get(rank["rank"]) if code and not signal else None
-        yield build_live_cause("rank_ended", f"{name} {how}{f': {error}' if error else ''}", node.name)
+        text = f"{name} {how}{f': {error}' if error else ''}"
+        yield build_live_cause("rank_ended" if code else "rank_left", text, node.name)
 
 
 def _find_uneven_start(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield a restart whose nodes began at different steps, where they were at one step before it."""
-    now: dict[str, int] = {}
-    before: dict[str, int] = {}
-    for node in run.nodes:
-        began = max((rank.get("started_at") or 0.0 for rank in node.ranks), default=0.0)
-        early = [item for item in node.steps if item[0] < began]
-        late = [item for item in node.steps if item[0] >= began]
-        now |= {node.name: min(late)[1]} if late else {}
-        before |= {node.name: max(early)[1]} if early else {}
-    spacing = max((begun_steps.spacing_of(node.steps[-_RECENT_STEPS:]) for node in run.nodes), default=1)
-    uneven = begun_steps.find_uneven(now, [before], spacing)
-    if uneven:
-        yield build_live_cause("uneven_resume", begun_steps.describe_uneven(uneven, {}), [*uneven.behind][0])
+    """Yield a restart whose ranks began at different steps, as the run itself would be ended for it."""
+    began = max(run.gang, key=lambda item: item[1].get("started_at") or 0.0, default=None)
+    if began is not None:
+        told = begun_steps.replay({node.name: (node.events, node.metrics) for node in run.nodes})
+        problem = told.find_problem(str(began[1].get("gang") or ""))
+        if problem:
+            yield build_live_cause("uneven_resume", *problem)
 
 
 def _find_launcher_faults(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:

@@ -30,7 +30,7 @@ from . import attach
 from .logs import write_if_changed
 
 _LOG_BYTES = 4 << 20
-_METRICS_BYTES = 256 << 10
+_STREAM_BYTES = 256 << 10
 _MAX_NAMES = 8
 # In so many seconds a rank that works has done something.
 _ATTACH_S = 6.0
@@ -255,7 +255,14 @@ def _no_run_error(names: t.Sequence[str], errors: t.Mapping[str, MusterError]) -
 
 def _observe_node(remote: NodeClient, run_id: str, node: Node, request: DiagnoseRequest) -> NodeObservation:
     answer = remote.call("examine", run_id=run_id, window_s=request.window_s, ras_s=request.ras_s)
-    metrics = remote.call("read", run_id=run_id, pattern="metrics.jsonl", limit=_METRICS_BYTES)["files"]
+    events, metrics = (
+        [
+            line
+            for file in remote.call("read", run_id=run_id, pattern=f"{stream}.jsonl", limit=_STREAM_BYTES)["files"]
+            for line in files.parse_json_lines(str(file["text"]))
+        ]
+        for stream in ("events", "metrics")
+    )
     # A log that was not written since the newest start belongs to an earlier attempt.
     began = max((rank.get("started_at") or 0.0 for rank in answer["ranks"]), default=0.0)
     logs: dict[str, str] = {}
@@ -263,21 +270,20 @@ def _observe_node(remote: NodeClient, run_id: str, node: Node, request: Diagnose
         for file in remote.call("read", run_id=run_id, pattern=pattern, limit=_LOG_BYTES)["files"]:
             if file["modified_at"] >= began - 1:
                 logs.setdefault(str(file["path"]), str(file["text"]))
-    steps = tuple(_read_steps(str(file["text"]) for file in metrics))
+    steps, told = tuple(_read_steps(metrics)), (tuple(events), tuple(metrics))
     errors = {rank: error for text in logs.values() for rank, error in rank_errors(text).items()}
-    return NodeObservation(remote.name, answer, "", node, _diagnose_texts(remote.name, logs), steps, errors)
+    return NodeObservation(remote.name, answer, "", node, _diagnose_texts(remote.name, logs), steps, errors, *told)
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
     return tuple(diagnose_text(without_launcher(text), f"{node}/{path}") for path, text in sorted(logs.items()) if text)
 
 
-def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
-    for text in texts:
-        for line in files.parse_json_lines(text):
-            at, step = line.get("at"), line.get("step")
-            if isinstance(at, int | float) and isinstance(step, int):
-                yield float(at), step
+def _read_steps(metrics: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[tuple[float, int]]:
+    for line in metrics:
+        at, step = line.get("at"), line.get("step")
+        if isinstance(at, int | float) and isinstance(step, int):
+            yield float(at), step
 
 
 def _build_result(

@@ -11,7 +11,7 @@ import typing as t
 
 from ....module_utils._model import error_line
 from ..._fabric.diagnosis import live_pods
-from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info
+from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info, is_peer_gone
 from ..._fabric.diagnosis.live_rules import diagnose_text
 from ..shared import run_record
 from .follower import RunOutcome, error_file
@@ -25,8 +25,6 @@ _UNKNOWN_KILLER: t.Final = (
     "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, "
     "dmesg on the node names it"
 )
-# What a log says of a peer that is not there any more.
-_PEER_GONE: t.Final = ("socket_reset", "collective_timeout")
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
     "disk_full": "disk_full",
@@ -52,11 +50,15 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     # What other nodes say after a rank was killed is a consequence.
     places = [error_file(folder, outcome.node), own, *([] if outcome.exit_code == _KILLED else others)]
     logs = [error_line.without_victims(read_end(place), is_own=place not in others) for place in places]
+    if backend == "hosts":
+        # There the crash is a rank's own: a launcher without any counts as lost, or as one that waited in vain.
+        logs = [error_line.without_rendezvous(text) for text in logs]
     said = next((line for text in logs if (line := error_line.last_error(text))), None)
-    code = next((code for text in logs if (code := _find_code(text))), None)
-    if outcome.left and code in _PEER_GONE:
+    codes = [code for text in logs if (code := _find_code(text))]
+    code = next(iter(codes), None)
+    if outcome.left and is_peer_gone(codes):
         # The others failed because they waited for it: neither they nor the network are at fault.
-        outcome, code = dataclasses.replace(outcome, detail=f"{outcome.left}; {outcome.detail}"), "rank_ended"
+        outcome, code = dataclasses.replace(outcome, detail=f"{outcome.left}; {outcome.detail}"), "rank_left"
     if code is None and said is None and outcome.exit_code == _KILLED:
         said = _UNKNOWN_KILLER
     if said is None and code is not None:

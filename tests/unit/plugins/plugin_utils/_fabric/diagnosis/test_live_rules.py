@@ -187,13 +187,22 @@ def test_what_ras_and_logs_say() -> None:
     assert any(item.evidence.startswith("a/ras:") for item in found.causes)
 
 
+def told(
+    node: str, number: int, began: float, gang: str, *metrics: Dict, has: str | None = None
+) -> tuple[t.Any, t.Any]:
+    """Return (events, metrics) of a rank's start and of what it reports after it."""
+    common: Dict = {"node": node, "gang": gang, "at": began}
+    seen: Dict = {"kind": "checkpoints_seen", "detail": has, "folder": "/c", **common}
+    return (seen, {"kind": "worker_started", "rank": number, "attempt": 1, **common}), metrics
+
+
 @pytest.mark.parametrize(
     ("first", "early", "named"),
     [
-        ({"a": 101, "b": 1}, {"a": 104, "b": 104}, True),
-        ({"a": 101, "b": 101}, {"a": 104, "b": 104}, False),
-        # What they were at before is not known, or they have never been at one step.
-        ({"a": 101, "b": 1}, {"a": 104}, False),
+        ({"a": 101, "b": 1}, {"a": 1, "b": 1}, True),
+        ({"a": 101, "b": 101}, {"a": 1, "b": 1}, False),
+        # Where they began before is not known, or they have never been at one step.
+        ({"a": 101, "b": 1}, {"a": 1}, False),
         ({"a": 101, "b": 1}, {"a": 104, "b": 30}, False),
     ],
 )
@@ -201,14 +210,29 @@ def test_a_restart_at_different_steps_is_named_first(first: dict[str, int], earl
     """The rank that was killed, and the connections that it cut, are why there was a restart, not why it stands."""
     looks = []
     for number, name in enumerate("ab"):
-        before = [(NOW - 1010 + step / 100, step) for step in range(early.get(name, -4) - 4, early.get(name, -9) + 1)]
-        after = [(NOW - 900 + number, first[name] + number) for number in range(5)]
-        looks.append(look(name, rank(number), steps=[*before, *after]))
+        before = [{"at": NOW - 2000 + step, "step": early[name] + step} for step in range(5) if name in early]
+        after = [{"at": NOW - 900 + step, "step": first[name] + step} for step in range(5)]
+        one, two = told(name, number, NOW - 2000, "1/x", *before), told(name, number, NOW - 1000, "1/y", *after)
+        seen = look(name, rank(number, gang="1/y"), steps=HUNG)
+        # As a node keeps them: its tail may begin anywhere.
+        looks.append(dataclasses.replace(seen, events=(*one[0], *two[0]), metrics=(*one[1], *two[1])))
     found = judged(*looks)
     assert (codes(found)[:1] == [("uneven_resume", "b")]) is named
     if named:
-        assert found.causes[0].evidence == "a began at step 101, b at step 1"
+        assert found.causes[0].evidence.startswith("a began at step 101, b at step 1: neither has a checkpoint in /c")
         assert "MUSTER_CHECKPOINT_DIR" in found.causes[0].fix
+
+
+def test_ranks_that_resumed_from_different_steps_are_named_with_why() -> None:
+    looks = []
+    for number, (name, step, has) in enumerate((("a", 20, "c_20.pt"), ("b", 0, None))):
+        resumed = {"at": NOW - 999, "resumed_from_step": step, "rank": number}
+        events, metrics = told(name, number, NOW - 1000, "2/y", resumed, has=has)
+        stopped = rank(number, gang="2/y", alive=False, exit_code=143, ended_at=NOW - 990)
+        looks.append(dataclasses.replace(look(name, stopped), events=events, metrics=metrics))
+    found = judged(*looks)
+    words = "rank 0 on a resumed from step 20, rank 1 on b from step 0: b has no checkpoint in /c, a has c_20.pt"
+    assert codes(found)[0] == ("uneven_resume", "b") and found.causes[0].evidence == words
 
 
 def test_a_rank_that_failed_is_named_with_its_own_error() -> None:
@@ -255,14 +279,27 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_line() -> None:
     assert "is stopped by a signal at train.py:21 (step)" in found.causes[0].evidence
 
 
-def test_a_rank_that_left_without_an_error_comes_before_those_that_failed_for_it() -> None:
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        (
+            "RuntimeError: [gloo/pair.cc:554] Connection closed by peer [10.0.0.2]:40817",
+            ["rank_left b", "rank_ended a"],
+        ),
+        ("OSError: [Errno 28] No space left on device", ["disk_full a"]),
+        ("", ["rank_ended a"]),
+    ],
+)
+def test_a_rank_that_left_is_named_where_the_others_failed_for_it(said: str, named: list[str]) -> None:
+    """As the run's last line does it: one that failed by itself is named alone."""
     left = rank(1, alive=False, exit_code=0, ended_at=NOW - 20)
     failed = rank(0, alive=False, exit_code=1, ended_at=NOW - 12)
-    found = judged(look("a", failed), look("b", left))
-    assert [(cause.code, cause.node) for cause in found.causes[:2]] == [("rank_ended", "b"), ("rank_ended", "a")]
-    assert found.causes[0].evidence.startswith(
-        "rank 1 ended with exit code 0 while the others went on, 8.0 s before they"
-    )
+    logs = [diagnose_text(f"{said}\n", "a/log")] if said else []
+    found = judged(look("a", failed, logs=logs, steps=HUNG), look("b", left))
+    assert [f"{cause.code} {cause.node}" for cause in found.causes] == named
+    if named[0] == "rank_left b":
+        words = "rank 1 on b ended with exit code 0 at step 10 while the others went on"
+        assert found.causes[0].evidence == words and "more batches left" in found.causes[0].fix
     # One that ended after a failure was ended by it, or was ready.
-    late = {**left, "ended_at": NOW - 5}
-    assert [cause.node for cause in judged(look("a", failed), look("b", late)).causes] == ["a"]
+    late = judged(look("a", failed, logs=logs), look("b", {**left, "ended_at": NOW - 5}))
+    assert not [cause for cause in late.causes if cause.node == "b"]

@@ -100,3 +100,11 @@ def test_a_rank_that_left_is_why_the_others_lost_it(tmp_path: pathlib.Path, said
     detail = explain_end(tmp_path, end, "hosts").detail
     assert (detail.startswith(f"{left}; "), "the others have more batches left" in detail) == (is_named, is_named)
     assert "NAT" not in detail and said in detail
+
+
+def test_a_launcher_that_waited_in_vain_after_a_crash_says_nothing_of_its_cause(tmp_path: pathlib.Path) -> None:
+    late = "    raise RendezvousTimeoutError\ntorch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n"
+    log(tmp_path, "n1", f"Traceback (most recent call last):\n{late}")
+    assert explain_end(tmp_path, CRASH, "hosts") == CRASH
+    # In pods it may be all that there is: not all of them came.
+    assert "Not all ranks started" in explain_end(tmp_path, CRASH, "kubernetes").detail
