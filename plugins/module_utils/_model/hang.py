@@ -25,7 +25,8 @@ _LIBRARIES = (
     ("waits for a queue", "/queue.py"),
     ("waits for a thread or a lock", "/threading.py"),
 )
-_STOPPED = ("T", "t")
+# The states of /proc/PID/stat in which a process is stopped: by a signal, by a debugger.
+STOPPED = ("T", "t")
 # What the kernel function says in which a thread waits, and what the user calls that.
 _WAITS = (
     (re.compile(r"futex"), "waits for a lock"),
@@ -67,7 +68,7 @@ class Standing:
     @property
     def is_waiting(self) -> bool:
         """Return whether it waits for the others, as far as is seen."""
-        return self.operation is not None and self.state not in (*_STOPPED, "D")
+        return self.operation is not None and self.state not in (*STOPPED, "D")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def name_hang(
     stand = {rank: item for rank, item in standing.items() if rank in running}
     waiting = [item for item in stand.values() if item.is_waiting]
     suspects = [item for item in stand.values() if not item.is_waiting]
-    stopped = [item for item in suspects if item.state in _STOPPED]
+    stopped = [item for item in suspects if item.state in STOPPED]
     if not stand or (set(running) - set(stand) and not stopped):
         return None
     if suspects:
@@ -178,7 +179,7 @@ def _build(culprits: t.Sequence[Standing], said: t.Sequence[str], others: t.Sequ
     first += [f"{more} more ranks likewise"] if more > 0 else []
     since = max(item.since for item in (*culprits, *others))
     text = "; ".join([*first, *map(_describe_group, _group(others))])
-    is_certain = any(item.state in _STOPPED for item in culprits) or any(item.is_waiting for item in others)
+    is_certain = any(item.state in STOPPED for item in culprits) or any(item.is_waiting for item in others)
     return Hang(tuple(culprits), since, text, bool(culprits) and is_certain)
 
 
@@ -205,7 +206,7 @@ def describe_rank(item: Standing) -> str:
 
 def _describe_wait(item: Standing) -> str:
     """Return what a rank does, by its state, its frames and the kernel function that it waits in."""
-    if item.state in _STOPPED:
+    if item.state in STOPPED:
         return "is stopped by a signal" if item.state == "T" else "is stopped by a debugger"
     if item.operation is not None:
         return f"waits in {item.operation}"

@@ -16,6 +16,7 @@ import time
 import typing as t
 
 from . import files, processes, rank_watch, stack_reader
+from .rank import first_number
 from .stack_reader import StackError, StackFrame, StackReader
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -50,10 +51,10 @@ def find_ranks() -> list[dict[str, t.Any]]:
     found: list[dict[str, t.Any]] = []
     for name in sorted(filter(str.isdecimal, os.listdir("/proc")), key=int):
         own = processes.environment_of(int(name))
-        rank, size = _first_number(own, _RANK), _first_number(own, _SIZE)
+        rank, size = first_number(own, _RANK), first_number(own, _SIZE)
         if rank is None or size is None or processes.MARKER in own or len(found) >= _MOST:
             continue
-        if _first_number(processes.environment_of(_parent_of(int(name))), _RANK) == rank:
+        if first_number(processes.environment_of(_parent_of(int(name))), _RANK) == rank:
             # What a rank has started, such as a data loader's worker, has its variables.
             continue
         pid = stack_reader.find_python(int(name))
@@ -81,10 +82,6 @@ def _judge(
     is_quiet = first is not None and rank_watch.is_quiet(first, last)
     stands = is_same and (is_quiet or rank_watch.find_operation(frames) is not None)
     return {**rank_watch.describe(pid, last, frames, problem, window_s), "stands": stands}
-
-
-def _first_number(variables: t.Mapping[str, str], names: t.Sequence[str]) -> int | None:
-    return next((int(variables[name]) for name in names if variables.get(name, "").isdecimal()), None)
 
 
 def _parent_of(pid: int) -> int:

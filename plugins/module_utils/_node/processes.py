@@ -87,6 +87,31 @@ def count_connections(port: int) -> int:
     return found
 
 
+def list_children(pid: int) -> list[int]:
+    """Return the children of all threads of a process."""
+    found = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as handle:
+                found += [int(item) for item in handle.read().split()]
+        except OSError:
+            continue
+    return found
+
+
+def list_descendants(pid: int, most: int) -> list[int]:
+    """Return the descendants of a process, the nearest first, ``most`` of them at most."""
+    found = [pid]
+    for parent in found:
+        if len(found) <= most:
+            found += list_children(parent)
+    return found[1 : most + 1]
+
+
 def adopt_orphans(on: bool) -> None:
     """Become the parent of descendants whose own parent ends (a subreaper), or stop that.
 

@@ -27,11 +27,9 @@ _OUTLIVED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _received: list[int] = []
 
 
-def _first_number(*names: str) -> int | None:
-    for name in names:
-        if os.environ.get(name, "").isdecimal():
-            return int(os.environ[name])
-    return None
+def first_number(variables: t.Mapping[str, str], names: t.Sequence[str]) -> int | None:
+    """Return the first of the named variables that is a number, None where none is."""
+    return next((int(variables[name]) for name in names if variables.get(name, "").isdecimal()), None)
 
 
 def _append_event(path: str, values: dict[str, object]) -> None:
@@ -161,9 +159,9 @@ def start_program(command: list[str]) -> int:
 def main(argv: list[str]) -> int:
     """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it)."""
     events, command = argv[1], [_fill_checkpoint_dir(item) for item in argv[2:]]
-    rank = _first_number("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
-    size = _first_number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
-    local = _first_number("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+    rank = first_number(os.environ, ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK"))
+    size = first_number(os.environ, ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES"))
+    local = first_number(os.environ, ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"))
     base = int(os.environ.get("MUSTER_ATTEMPT_BASE", "1"))
     counter = os.environ.get("MUSTER_ATTEMPT_COUNTER")
     attempt = _count_attempt(counter, base, local) if counter else base

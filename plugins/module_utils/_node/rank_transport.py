@@ -19,7 +19,7 @@ import struct
 import time
 import typing as t
 
-from . import files
+from . import files, processes
 from .pod_log import Tail
 
 # The ranks' logs are RUN_DIR/nccl.ATTEMPT.RANK.HOST.PID.log (see rank.py).
@@ -129,8 +129,12 @@ def read_sockets(started: Event) -> list[dict[str, str | None]]:
 
 
 def _connections(pid: int) -> list[tuple[str, str]]:
-    """Return (local, peer) of the established connections of a process and its children."""
-    own = {link for process in _list_descendants(pid) for link in _socket_links(process)}
+    """Return (local, peer) of the established connections of a process and its descendants.
+
+    A rank's command may be a shell that starts the program.
+    """
+    known = [pid, *processes.list_descendants(pid, _MAX_PIDS - 1)]
+    own = {link for process in known for link in _socket_links(process)}
     found = []
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -138,16 +142,6 @@ def _connections(pid: int) -> list[tuple[str, str]]:
                 fields = line.split()
                 if len(fields) > 9 and fields[3] == _ESTABLISHED and fields[9] in own:
                     found.append((decode_address(fields[1]), decode_address(fields[2])))
-    return found
-
-
-def _list_descendants(pid: int) -> list[int]:
-    """Return a process and its descendants: a rank's command may be a shell that starts the program."""
-    found = [pid]
-    for parent in found:
-        with contextlib.suppress(OSError):
-            text = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text()
-            found += [int(item) for item in text.split()][: _MAX_PIDS - len(found)]
     return found
 
 

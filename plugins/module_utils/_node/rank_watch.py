@@ -20,7 +20,7 @@ import re
 import time
 import typing as t
 
-from . import files, stack_reader
+from . import files, processes, stack_reader
 from .pod_log import Tail
 from .stack_reader import StackError, StackFrame, StackReader
 
@@ -185,7 +185,7 @@ def read_progress(pid: int, is_whole: bool = False) -> RankCounters | None:
 
 
 def _read_others(pid: int, main_ticks: int) -> OtherCounters:
-    children = tuple(_list_descendants(pid))
+    children = tuple(processes.list_descendants(pid, _MOST_CHILDREN))
     ticks = sum(stat[1] for stat in map(_read_stat, (pid, *children)) if stat is not None)
     moved = sum(map(_read_io, (pid, *children)))
     return OtherCounters(ticks - main_ticks, moved, sum(map(_read_switches, children)), children)
@@ -247,7 +247,7 @@ def describe(pid: int, progress: RankCounters, frames: list[StackFrame], problem
         "operation": find_operation(frames),
         "place": _to_plain(find_place(frames)),
         "state": progress.state,
-        "waits_in": _read_text(f"/proc/{pid}/wchan").strip("0\n") or None,
+        "waits_in": _read_proc(pid, "wchan").strip("0\n") or None,
         "child": _to_plain(_find_child_place(progress.others.children if progress.others else ())),
         "frames": [list(frame) for frame in frames[:_MOST_FRAMES]],
         "problem": problem,
@@ -276,35 +276,23 @@ def _find_child_place(children: t.Sequence[int]) -> StackFrame | None:
     return None
 
 
-def _list_descendants(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        if len(found) <= _MOST_CHILDREN:
-            found += stack_reader.list_children(parent)
-    return found[1 : _MOST_CHILDREN + 1]
-
-
 def _read_stat(pid: int, task: int | None = None) -> tuple[str, int] | None:
     """Return (state, clock ticks used) of a process, or of one of its threads; None once it has ended."""
-    text = _read_text(f"/proc/{pid}/stat" if task is None else f"/proc/{pid}/task/{task}/stat")
+    text = _read_proc(pid, "stat" if task is None else f"task/{task}/stat")
     # The command's name may hold spaces and parentheses.
     fields = text[text.rfind(")") + 2 :].split()
     return (fields[0], int(fields[11]) + int(fields[12])) if len(fields) > 12 and fields[0] not in "ZX" else None
 
 
 def _read_switches(pid: int) -> int:
-    lines = _read_text(f"/proc/{pid}/task/{pid}/status").splitlines()
+    lines = _read_proc(pid, f"task/{pid}/status").splitlines()
     return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
 
 
 def _read_io(pid: int) -> int:
-    lines = _read_text(f"/proc/{pid}/io").splitlines()
+    lines = _read_proc(pid, "io").splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar")))
 
 
-def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read()
-    except OSError:
-        return ""
+def _read_proc(pid: int, name: str) -> str:
+    return files.read_text(pathlib.Path("/proc", str(pid), name))

@@ -19,6 +19,8 @@ import re
 import struct
 import typing as t
 
+from . import processes
+
 _COOKIE = b"xdebugpy"
 _MOST_THREADS, _MOST_FRAMES, _LONGEST_NAME = 512, 200, 4096
 _TRIES = 3
@@ -275,24 +277,8 @@ def find_python(pid: int) -> int:
             _find_runtime(one)
             return one
         except (OSError, StackError):
-            queue += list_children(one)
+            queue += processes.list_children(one)
     return pid
-
-
-def list_children(pid: int) -> list[int]:
-    """Return the children of all threads of a process."""
-    found = []
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return []
-    for task in tasks:
-        try:
-            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as handle:
-                found += [int(item) for item in handle.read().split()]
-        except OSError:
-            continue
-    return found
 
 
 def _find_runtime(pid: int) -> tuple[str, int]:

@@ -165,7 +165,7 @@ def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Itera
     """Yield ranks that are stopped, or that wait in the kernel without using the processor."""
     for node, rank in run.live_ranks:
         name = f"rank {rank['rank']} (pid {rank['pid']})"
-        if rank.get("state") in ("T", "t"):
+        if rank.get("state") in hang.STOPPED:
             how = "by a debugger" if rank["state"] == "t" else "by a signal"
             seen = hang.read_standing(rank.get("standing") or {})
             where = f" at {seen.place}" if seen is not None and seen.place else ""
@@ -186,7 +186,7 @@ def _find_hang(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]
     if hung is not None and (hung.is_certain or progress.state in ("late", "hanging")):
         waited = f" for {stall.format_span(max(0.0, run.now - hung.since))}"
         # Of one that is stopped, or waits in the kernel, another rule says so.
-        for item in (item for item in hung.culprits if item.state not in ("T", "t", "D")):
+        for item in (item for item in hung.culprits if item.state not in (*hang.STOPPED, "D")):
             # What the others do is said with a single culprit only.
             others = hung.text.partition("; ")[2] if len(hung.culprits) == 1 else ""
             text = f"{hang.describe_rank(item)}{waited}{f'; {others}' if others else ''}"
@@ -221,7 +221,7 @@ def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator
     The surest sign is data in a rank's connections that it does not read, else its use of the processor.
     """
     ranks = run.live_ranks
-    stopped = any(rank.get("state") in ("T", "t", "D") for _node, rank in ranks)
+    stopped = any(rank.get("state") in (*hang.STOPPED, "D") for _node, rank in ranks)
     # When a rank is stopped, what the others do is a consequence.
     if progress.state not in ("hanging", "late", "starting") or stopped:
         return

@@ -16,7 +16,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import stack_reader
+from ansible_collections.muster.training.plugins.module_utils._node import processes, stack_reader
 from ansible_collections.muster.training.plugins.module_utils._node.stack_reader import StackError, StackReader
 
 PROGRAM = """
@@ -122,7 +122,7 @@ def test_a_shell_around_the_program_is_looked_through(start: Start) -> None:
     shell = start("sh", "-c", f"{sys.executable} -c 'print(1, flush=True); import time; time.sleep(600)'; true")
     assert shell.stdout is not None and shell.stdout.readline()
     child = stack_reader.find_python(shell.pid)
-    assert child != shell.pid and child in stack_reader.list_children(shell.pid)
+    assert child != shell.pid and child in processes.list_children(shell.pid)
     os.kill(child, 9)
 
 
