@@ -70,7 +70,9 @@ total:
   returned: success
   type: dict
 ledger_usd:
-  description: Dollars of the rented machines in that time by the ledger alone, those without a price left out.
+  description:
+    - Dollars of the rented machines in that time by the ledger alone. Those without a price, and orders without an
+      answer, are left out.
   returned: success
   type: float
 warnings:

@@ -168,6 +168,11 @@ class Lease:
         """Return whether the deletion of the resource still has to be verified."""
         return self.state != "verified"
 
+    @property
+    def never_made(self) -> bool:
+        """Return whether its order was refused or never took effect, so that it costs nothing."""
+        return self.settled and not self.ids
+
     def owns(self, instance: Instance) -> bool:
         """Return whether a listed instance is this lease's: by its token, or by an id where no other name is shown.
 

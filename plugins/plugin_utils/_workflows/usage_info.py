@@ -8,9 +8,9 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.errors import InputError
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.ledger import Lease, LedgerEvent
 from ...module_utils._model.run_record import RunRecord
-from ...module_utils._model.timestamps import parse_time
+from ...module_utils._model.timestamps import format_whole_seconds, parse_time
 from ...module_utils._model.usage import KEYS, Key, NodeUse, RentedTime, UsageRow, build_usage, sum_rows
 from .._provision.ledger.ledger_store import read_ledger
 from .shared.state_dir import StateHome, load_record
@@ -37,7 +37,8 @@ def read_usage(
     records = [record for record in map(load_record, home.runs()) if record is not None]
     uses = [use for record in records for use in _list_uses(record, now)]
     gpus = _count_gpus(records)
-    rented = [_rented_time(lease, gpus, now) for lease in content.leases.values() if lease.machine]
+    leases = [lease for lease in content.leases.values() if lease.machine and not lease.never_made]
+    rented = [_rented_time(lease, gpus, now) for lease in leases]
     rows = build_usage(rented, uses, keys, begin, min(end, now))
     clipped = [(max(begin, time.since), min(end, time.until), time.usd_per_hour) for time in rented]
     costs = [(price or 0.0) * max(0.0, last - first) / 3600 for first, last, price in clipped]
@@ -48,7 +49,7 @@ def read_usage(
         "total": total.to_dict(),
         "ledger_usd": round(sum(costs), 4),
         "warnings": list(content.warnings),
-        "table": _build_table(rows, total, keys),
+        "table": _build_table(rows, total, keys, list(_list_doubts(leases, content.events, now))),
     }
 
 
@@ -69,7 +70,21 @@ def _parse_limit(value: str | None, name: str, default: float) -> float:
 def _rented_time(lease: Lease, gpus: t.Mapping[str, int], now: float) -> RentedTime:
     # A provider may bill from the order on, and until the deletion was seen to be true.
     until = now if lease.open else lease.changed_at
-    return RentedTime(lease.name, lease.token, lease.intent_at, until, lease.price_usd_per_hour, gpus.get(lease.token))
+    # Whether an order without an answer has made a machine is not known.
+    price = lease.price_usd_per_hour if lease.ids else None
+    return RentedTime(lease.name, lease.token, lease.intent_at, until, price, gpus.get(lease.token))
+
+
+def _list_doubts(leases: t.Iterable[Lease], events: t.Iterable[LedgerEvent], now: float) -> t.Iterator[str]:
+    """Yield which machines have cost more than any figure says: found without an order, or ordered by a wrong clock."""
+    found = {event.token for event in events if event.event == "orphan"}
+    for lease in leases:
+        if lease.token in found:
+            at = format_whole_seconds(lease.intent_at)
+            yield f"what {lease.name} cost before {at}, when it was found without an order in the ledger"
+        elif lease.open and lease.intent_at > now:
+            at = format_whole_seconds(lease.intent_at)
+            yield f"what {lease.name} costs, which was ordered at {at}: in the future by this machine's clock, set it"
 
 
 def _count_gpus(records: t.Iterable[RunRecord]) -> dict[str, int]:
@@ -107,9 +122,12 @@ def _list_uses(record: RunRecord, now: float) -> t.Iterator[NodeUse]:
             )
 
 
-def _build_table(rows: t.Sequence[UsageRow], total: UsageRow, keys: t.Sequence[Key]) -> list[str]:
+def _build_table(
+    rows: t.Sequence[UsageRow], total: UsageRow, keys: t.Sequence[Key], doubts: t.Sequence[str]
+) -> list[str]:
+    unknown = [f"not known, and in no figure: {line}" for line in doubts]
     if not rows:
-        return ["nothing was used or rented in that time"]
+        return unknown or ["nothing was used or rented in that time"]
     cells = [[*keys, "GPU-hours", "idle GPU-hours", "node-hours", "USD"]]
     for row in rows:
         names = [row.keys.get(key) or (_IDLE if key == "job" else _UNKNOWN) for key in keys]
@@ -119,7 +137,7 @@ def _build_table(rows: t.Sequence[UsageRow], total: UsageRow, keys: t.Sequence[K
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     titles = {"gpu_hours": "GPU-hours", "idle_gpu_hours": "idle GPU-hours", "usd": "USD"}
     missing = [f"{titles[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
-    return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else [])]
+    return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else []), *unknown]
 
 
 def _format_figures(row: UsageRow) -> list[str]:

@@ -69,8 +69,7 @@ def sum_costs(
             first[cost_key(lease)] = min(lease.intent_at, first.get(cost_key(lease), lease.intent_at))
     total = {cost_key(lease): 0.0 for lease in leases}
     for lease in leases:
-        if lease.settled and not lease.ids:
-            # Its order was refused, or never took effect.
+        if lease.never_made:
             continue
         if lease.run_id is not None or lease.intent_at >= first.get(cost_key(lease), float("inf")):
             until = now + offsets.get(lease.provider, 0.0) if lease.open else lease.changed_at

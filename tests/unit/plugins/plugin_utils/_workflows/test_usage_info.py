@@ -45,8 +45,10 @@ LEDGER = [
     event(0, "aaaaaaaa", "intent"),
     event(0.1, "aaaaaaaa", "created", id="i-1"),
     event(0, "bbbbbbbb", "intent"),
+    event(0, "bbbbbbbb", "created", id="i-2"),
     event(10, "aaaaaaaa", "verified"),
     event(40, "cccccccc", "intent", price_usd_per_hour=None),
+    event(40, "cccccccc", "created", price_usd_per_hour=None, id="i-3"),
     event(44, "cccccccc", "verified", price_usd_per_hour=None),
 ]
 
@@ -127,3 +129,36 @@ def test_bad_input(home: StateHome, by: list[str], since: str | None, until: str
 def test_a_cluster_without_anything(tmp_path: pathlib.Path) -> None:
     found: t.Any = read_usage(StateHome({"path": str(tmp_path)}, "none"), ["month"], None, None, NOW)
     assert found["rows"] == [] and found["ledger_usd"] == 0
+
+
+def write_ledger(home: StateHome, *events: LedgerEvent) -> None:
+    (home.folder / "ledger.jsonl").write_text("".join(item.line() for item in events))
+
+
+@pytest.mark.parametrize("end", ["verified", "failed"])
+def test_an_order_that_made_nothing_costs_nothing(home: StateHome, end: str) -> None:
+    write_ledger(home, event(0, "aaaaaaaa", "intent"), event(5, "aaaaaaaa", end))
+    found: t.Any = read_usage(home, ["job"], None, None, NOW)
+    assert (found["rows"], found["ledger_usd"]) == ([], 0.0)
+
+
+def test_what_an_order_without_an_answer_costs_is_not_known(home: StateHome) -> None:
+    write_ledger(home, event(40, "aaaaaaaa", "intent"))
+    found: t.Any = read_usage(home, ["job"], None, None, NOW)
+    assert (found["total"]["usd"], found["total"]["unknown"]["usd"]) == (0.0, 8.0)
+    assert "USD of 8.0 node-hours" in found["table"][-1]
+
+
+def test_what_a_machine_cost_before_it_was_found_is_said_to_be_unknown(home: StateHome) -> None:
+    write_ledger(home, event(40, "aaaaaaaa", "orphan", id="i-1"), event(41, "aaaaaaaa", "verified", id="i-1"))
+    found: t.Any = read_usage(home, ["job"], None, None, NOW)
+    assert found["total"]["usd"] == 3.0
+    assert found["table"][-1].startswith(
+        "not known, and in no figure: what lab-h100-1-aaaaaaaa cost before 2026-11-21T16:"
+    )
+
+
+def test_a_machine_of_the_future_is_not_none(home: StateHome) -> None:
+    write_ledger(home, event(50, "aaaaaaaa", "intent"), event(50, "aaaaaaaa", "created", id="i-1"))
+    (line,) = t.cast("list[str]", read_usage(home, ["job"], None, None, NOW)["table"])
+    assert "lab-h100-1-aaaaaaaa" in line and "in the future by this machine's clock" in line
