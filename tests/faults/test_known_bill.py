@@ -119,7 +119,7 @@ def test_check_says_what_a_teardown_would_end(shop: Shop, api: FakeRunpod) -> No
 def test_check_says_what_a_reap_would_end_and_leave(shop: Shop, api: FakeRunpod) -> None:
     (node,) = shop.rent(lease_s=600)["nodes"]
     result = shop.reap(check=True)
-    assert "would end nothing, 1 within their lease (2.99 USD per hour)" in result["summary"]
+    assert "would end nothing, leaving 1 within their lease (2.99 USD per hour)" in result["summary"]
     assert result["within_lease_usd_per_hour"] == PRICE and result["within_lease"][0]["deadline"]
     shop.clock.sleep(700)
     result = shop.reap(check=True)

@@ -248,7 +248,10 @@ class TeardownProof:
         for item in self.billing:
             ids = ", ".join(item.get("ids") or []) or "no id known"
             lines.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
-        lines += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in self.orphans]
+        if self.orphans:
+            names = ", ".join(f"{item['name']} ({item['id']} at {item['provider']})" for item in self.orphans)
+            advice = "Restore the ledger, or delete them with reap -e muster_reap_orphans=delete"
+            lines.append(f"orphans, which no order in this ledger is of: {names}. {advice}")
         lines += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in self.leftovers]
         return lines
 

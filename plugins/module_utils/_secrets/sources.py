@@ -63,6 +63,8 @@ class SecretSource:
         """Return the secret as :meth:`find` does, or raise :class:`InputError` naming every way to give it."""
         secret = self.find(value, file, environ)
         if secret is None:
-            ways = [self.option, self.file_option, *(f"environment variable {name}" for name in self.variables)]
+            # Where in the options it is missing is said before: the user may have it in a variable of another name.
+            options = [name.rpartition(".")[2] for name in (self.option, self.file_option)]
+            ways = [*options, *(f"environment variable {name}" for name in self.variables)]
             raise InputError(self.option, "is missing", f"Set {' or '.join(way for way in ways if way)}")
         return secret

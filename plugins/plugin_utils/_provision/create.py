@@ -16,7 +16,7 @@ from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
 from ...module_utils._model.timestamps import parse_time
 from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
-from .bill.known_bill import describe_pool, format_price, use_server_time
+from .bill.known_bill import describe_pool, find_clock_offset, format_price, use_server_time
 from .bill.listing_rules import find_account_problem, index_leases, list_shown
 from .create_adopt import Listings, find_strays, find_surplus, initial_state, pool_leases, rank_offers
 from .create_plan import decide
@@ -222,7 +222,10 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     _refuse_to_shrink(state, session.leases.values())
     _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
     state = dataclasses.replace(
-        state, returned_at=frozenset(item.provider for item in returned), history=(*clocks, *state.history)
+        state,
+        returned_at=frozenset(item.provider for item in returned),
+        history=(*clocks, *state.history),
+        clock_offsets={name: find_clock_offset(item) for name, item in listed.items()},
     )
     if all(slot.phase == "ready" for slot in state.slots):
         return rank_offers(state, (), scheduler.now())
@@ -332,12 +335,14 @@ def create_pool(
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
         _record_joined(request, providers, session, state, scheduler)
-        for line in describe_pool(state, read_identities(providers), session.leases.values(), scheduler.now()):
-            report(line)
     failure = end.reason or session.problem
     if session.is_overtaken:
         return CreateOutcome(state, _explain_overtaken(failure, session), TeardownProof(), effects.order_count)
-    kept_tokens = {slot.lease.token for slot in state.slots if slot.lease and (slot.lease.protected or not failure)}
+    kept = tuple(slot for slot in state.slots if slot.lease and (slot.lease.protected or not failure))
+    kept_tokens = {slot.lease.token for slot in kept if slot.lease}
+    kept_pool = dataclasses.replace(state, slots=kept)
+    for line in describe_pool(kept_pool, read_identities(providers), session.leases.values(), scheduler.now()):
+        report(line)
 
     def is_surplus(lease: Lease) -> bool:
         of_pool = (lease.cluster, lease.pool) == (request.cluster, request.pool)

@@ -156,7 +156,7 @@ class PoolState:
     them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
     for the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
     ``listing_problems`` holds why a provider cannot be listed at the moment, ``in_flight`` the keys of the actions that
-    have no answer yet.
+    have no answer yet. ``clock_offsets`` is how many seconds the clocks of APIs are ahead of this one, by provider.
     """
 
     request: PoolRequest
@@ -180,6 +180,7 @@ class PoolState:
     last_problem: str = ""
     listing_problems: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     history: tuple[str, ...] = ()
+    clock_offsets: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.ledger import Lease, higher_price
 from .bill.listing_rules import LeaseIndex, LeaseKey, find_account_problem
 from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
 
@@ -77,6 +77,12 @@ class Termination:
     def is_verified(self) -> bool:
         """Return whether the lease's absence is proved."""
         return len(self.absent_at) >= 2
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return what it counts at: the higher one of the lease's price and of what it is listed at now."""
+        listed = (item for item in self.listed_instances if item.resource == self.lease.resource)
+        return higher_price(self.lease.price_usd_per_hour, *(item.price_usd_per_hour for item in listed))
 
     @property
     def is_finished(self) -> bool:

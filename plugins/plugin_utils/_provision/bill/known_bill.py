@@ -28,6 +28,7 @@ from .listing_rules import (
     find_standing,
     index_leases,
     list_shown,
+    missing_credentials,
 )
 
 # Listed: due to foreign. Not listed: unlisted (gone or hidden), unseen (in another account, or one without a listing).
@@ -236,7 +237,7 @@ def _unlisted_entry(
 
 def _unseen_problem(lease: Lease, index: LeaseIndex, sight: Sight | None) -> str:
     if sight is None:
-        return f"no credentials for {lease.provider}"
+        return missing_credentials(lease.provider)
     if sight.listing is None:
         return f"{lease.provider} could not be listed"
     problem = find_account_problem(lease, sight.identity, index.leases, sight.shown)
@@ -294,7 +295,7 @@ def see(identity: AccountIdentity, listing: AccountListed, index: LeaseIndex) ->
 def describe_pool(
     state: PoolState, identities: t.Mapping[str, AccountIdentity], recorded: t.Collection[Lease], now: float
 ) -> t.Iterator[str]:
-    """Yield what each machine of a pool costs and when it ends, and what is odd about a price."""
+    """Yield what each machine of a pool costs and when it ends, which are not listed, and what is odd about a price."""
     instances = [slot.lease.instance for slot in state.slots if slot.lease and slot.lease.instance]
     tokens = {slot.lease.token for slot in state.slots if slot.lease}
     leases = {lease.token: lease for lease in recorded if lease.token in tokens and lease.machine}
@@ -304,13 +305,22 @@ def describe_pool(
         for name, identity in identities.items()
     }
     bill = read_bill(index, sights, now)
+    due = find_due_leases(recorded, {}, now, state.clock_offsets)
     for entry in bill.select("within_lease"):
-        lease = leases[entry.token or ""]
-        cost = "" if lease.max_cost_usd is None else f", or once it has cost {lease.max_cost_usd:.2f} USD"
-        end = f"due at {entry.deadline}" if entry.deadline else "no deadline"
-        bound = cost if entry.deadline or cost else ": it bills until teardown"
-        yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {end}{bound}"
+        yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {_describe_end(leases[entry.token or ''], due)}"
+    for entry in bill.select("unlisted"):
+        yield f"{entry.name}: {entry.problem}; rent replaces it where the listings of a minute lack it"
     yield from (f"warning: {line}" for line in bill.notes)
+
+
+def _describe_end(lease: Lease, due: t.Mapping[LeaseKey, str]) -> str:
+    """Return why a lease is due now, or when it will be."""
+    if lease.key in due:
+        return f"due now, as {due[lease.key]}: reap terminates it"
+    ends = [f"at {lease.deadline}"] if lease.deadline else []
+    if lease.max_cost_usd is not None:
+        ends.append(f"once its {'run' if lease.run_id else 'pool'} has cost {lease.max_cost_usd:.2f} USD")
+    return f"due {', or '.join(ends)}" if ends else "no deadline: it bills until teardown"
 
 
 def use_server_time(request: PoolRequest, listed: t.Mapping[str, AccountListed]) -> tuple[PoolRequest, tuple[str, ...]]:

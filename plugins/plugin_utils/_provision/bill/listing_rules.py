@@ -92,6 +92,11 @@ def list_shown(instances: t.Iterable[Instance], index: LeaseIndex) -> frozenset[
     )
 
 
+def missing_credentials(provider: str) -> str:
+    """Return that there is no account of a provider, and how to give one."""
+    return f"no credentials for {provider}: set its environment variable, or add it to muster_providers"
+
+
 def find_account_problem(
     lease: Lease, identity: AccountIdentity | None, leases: t.Collection[Lease], shown: t.Collection[str] = ()
 ) -> str:
@@ -101,7 +106,7 @@ def find_account_problem(
     :param shown: the tokens that the listing has shown.
     """
     if identity is None:
-        return f"no credentials for {lease.provider}"
+        return missing_credentials(lease.provider)
     if lease.token in shown:
         return ""
     kin = [item for item in leases if item.provider == lease.provider]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.lease import LeaseProof, Leftover, ProofKind, TeardownProof
-from ....module_utils._model.ledger import higher_price
 from ....module_utils._model.timestamps import format_time
 from .. import delete_plan
 from ..delete_state import ABSENCE_GAP_S, DeleteState, Termination, machine_absence_gap
@@ -91,15 +90,18 @@ def _absence_times(termination: Termination) -> tuple[str, str]:
 def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, object]:
     lease = termination.lease
     listed = termination.listed_instances[0] if termination.listed_instances else None
-    price = higher_price(lease.price_usd_per_hour, listed.price_usd_per_hour if listed else None)
-    problem = f"still listed ({listed.detail or listed.state})" if listed else _explain_unproved(termination, state)
+    problem = (
+        "; ".join((f"still listed ({listed.detail or listed.state})", *_explain_age(lease.provider, state)))
+        if listed
+        else _explain_unproved(termination, state)
+    )
     return {
         "token": lease.token,
         "resource": lease.resource,
         "provider": lease.provider,
         "ids": list(termination.ids),
         "name": lease.name,
-        "usd_per_hour": price,
+        "usd_per_hour": termination.usd_per_hour,
         "problem": termination.problem or problem,
         "delete_failed": bool(termination.problem and termination.listed_instances),
     }
@@ -108,14 +110,20 @@ def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, ob
 def _explain_unproved(termination: Termination, state: DeleteState) -> str:
     """Return why a lease that is not listed is not proved gone: the last listing, its age, or the time it needs."""
     provider = termination.lease.provider
-    listing = state.listings.get(provider)
     causes = [state.listing_problems[provider]] if provider in state.listing_problems else []
-    if listing and listing.age_s > ABSENCE_GAP_S:
-        causes.append(f"the listing of {provider} comes from a cache and is {listing.age_s:.0f} s old")
+    causes += _explain_age(provider, state)
     time_s = state.request.timeout_at - state.started_at
     if provider in state.traits and time_s <= proof_time(state, termination):
         causes.append(f"the proof takes {proof_time(state, termination):.0f} s")
     return f"not proved gone in time{f' ({_join(causes)})' if causes else ''}"
+
+
+def _explain_age(provider: str, state: DeleteState) -> list[str]:
+    """Return that the last listing of an account is an old one, where it is."""
+    listing = state.listings.get(provider)
+    if listing is None or listing.age_s <= ABSENCE_GAP_S:
+        return []
+    return [f"the listing of {provider} comes from a cache and is {listing.age_s:.0f} s old"]
 
 
 def _join(words: t.Iterable[str]) -> str:
@@ -147,9 +155,7 @@ def _orphan_entry(item: BillEntry) -> dict[str, object]:
 
 def preview_end(termination: Termination, reason: str) -> BillEntry:
     lease, listed = termination.lease, termination.listed_instances
-    price = higher_price(lease.price_usd_per_hour, listed[0].price_usd_per_hour if listed else None)
     problem = "" if listed else "in the ledger, not listed: gone, or hidden and billing"
-    free = 0.0 if not lease.machine else price
     return BillEntry(
         "due",
         lease.provider,
@@ -157,7 +163,7 @@ def preview_end(termination: Termination, reason: str) -> BillEntry:
         lease.resource,
         termination.ids,
         lease.token,
-        free,
+        termination.usd_per_hour if lease.machine else 0.0,
         lease.deadline,
         reason,
         problem,

@@ -69,7 +69,7 @@ def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: 
     if isinstance(event, DeletionAnswered) and not event.problem:
         instance = event.deletion.instance
         lease = SlotLease(
-            instance.token or "", instance.name, instance.provider, event.at, instance.price_usd_per_hour, instance.id
+            instance.token or "", instance.name, instance.provider, event.at, event.deletion.price, instance.id
         )
         entry = lease_event(request, accounts, lease, event.at, "deleted")
         reason = _shorten(event.deletion.reason) if event.existed else UNKNOWN_ID
@@ -171,4 +171,4 @@ def _deleted_events(event: DeleteAnswered, new: DeleteState) -> list[LedgerEvent
 
 def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:
     """Return an event of a lease that is being deleted; ``ident`` is the provider's id, if one is known."""
-    return make_event(termination.lease, event, at, id=ident)
+    return make_event(termination.lease, event, at, id=ident, price_usd_per_hour=termination.usd_per_hour)

@@ -81,11 +81,11 @@ def read_ledger(folder: pathlib.Path) -> LedgerContent:
     except FileNotFoundError:
         return LedgerContent()
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+        raise InputError(str(path), f"cannot be read ({error.strerror})", "Restore it from a copy") from None
 
 
 def find_unreadable(folder: pathlib.Path) -> str:
-    """Return whose ledger this is and as whom to run, where this user may not read it; else empty."""
+    """Return why a ledger cannot be read and what helps, such as as whom to run; empty where it can, or is none."""
     path = folder / LEDGER
     try:
         path.open("rb").close()
@@ -93,6 +93,10 @@ def find_unreadable(folder: pathlib.Path) -> str:
         return f"{path} cannot be read by {_user_name(os.geteuid())}: run this as {_find_owner(path)}, its owner"
     except OSError:
         pass
+    try:
+        read_ledger(folder)
+    except InputError as error:
+        return str(error)
     return ""
 
 

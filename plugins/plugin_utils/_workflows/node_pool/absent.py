@@ -111,7 +111,7 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     elsewhere = () if due_only or not is_whole else _name_other_clusters(deletion, proof)
     proof = dataclasses.replace(proof, hygiene=hygiene, notes=(*proof.notes, *elsewhere))
-    _report_notes(deletion, proof)
+    _report_notes(deletion, (*content.warnings, *proof.notes))
     # What the ledger elsewhere says may bill, although nothing here knows of it.
     found = (*token_problems, writer.unread, session.problem, *selection.bill.doubts)
     problems = list(dict.fromkeys(filter(None, found)))
@@ -258,11 +258,11 @@ def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
     would_end, proof = preview_deletion(
         request, selection.scope, deletion.accounts, session, deletion.scheduler, selection.listings, selection.bill.due
     )
-    _report_notes(deletion, proof)
+    _report_notes(deletion, (*content.warnings, *proof.notes))
     result = build_result(proof, bool(would_end), content.warnings, selection.bill.doubts, would_end)
     return t.cast(ModuleResult, scrub_value({**result, "reasons": selection.list_reasons(session.leases)}))
 
 
-def _report_notes(deletion: _Deletion, proof: TeardownProof) -> None:
-    for line in proof.notes:
+def _report_notes(deletion: _Deletion, notes: t.Iterable[str]) -> None:
+    for line in notes:
         deletion.context.report(scrub(f"warning: {line}"))

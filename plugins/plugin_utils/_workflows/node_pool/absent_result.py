@@ -53,9 +53,11 @@ def summarise(proof: TeardownProof, would_end: t.Sequence[BillEntry] | None = No
     """Return the proof in one line; a sum with a part that is not known is not known."""
     within = sum_prices(item.get("usd_per_hour") for item in proof.within_lease)
     hidden = [f"{item['name']}: {item['problem']}" for item in proof.within_lease if item.get("problem")]
+    # What would end bills until it does: in check mode these are the sums of what would be left.
+    left = "" if would_end is None else "leaving "
     parts = [
-        *(_list_would_end(would_end) if would_end is not None else _list_proved(proof)),
-        f"{len(proof.within_lease)} within their lease ({'; '.join([_plain(within), *hidden])})",
+        *(_list_would_end(would_end) if would_end is not None else list_proved(proof)),
+        f"{left}{len(proof.within_lease)} within their lease ({'; '.join([_plain(within), *hidden])})",
         f"{len(proof.unknown)} of others left alone",
         f"{_plain(proof.residual_usd_per_hour)} billing beyond a lease.",
     ]
@@ -68,7 +70,7 @@ def _list_would_end(would_end: t.Sequence[BillEntry]) -> list[str]:
     ]
 
 
-def _list_proved(proof: TeardownProof) -> list[str]:
+def list_proved(proof: TeardownProof) -> list[str]:
     """Return what ended, and apart from it what was never seen to end, or never made."""
     absent = [lease.name for lease in proof.leases if lease.how == "never_seen_to_end"]
     unmade = [lease.name for lease in proof.leases if lease.how == "never_made"]

@@ -34,6 +34,7 @@ from ..._provision.run_exit_ssh import ReadRunEnd
 from ..shared.open_ledger import open_ledger
 from ..shared.parent_process import watch_parent
 from ..shared.state_dir import StateHome
+from .absent_result import list_proved
 from .accounts import Externals, ModuleResult, Options, open_providers
 
 KNOWN_HOSTS = "known_hosts"
@@ -95,6 +96,7 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
             state, plan, describe_pool(state, read_identities(providers), session.leases.values(), now), now
         ):
             context.report(scrub(line))
+        _report_warnings(context, content.warnings)
         failure = _describe_failure(state, plan, now)
         failed = {"failed": True, "changed": False, "msg": f"{request.label}: {failure}"} if failure else {}
         return t.cast(ModuleResult, scrub_value({**plan, "ledger_warnings": list(content.warnings), **failed}))
@@ -115,9 +117,15 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         )
         session.update_replica()
     warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
+    _report_warnings(context, warnings)
     result = _build_result(outcome, request, folder)
     unwritten = [event.to_dict() for event in session.unwritten]
     return t.cast(ModuleResult, scrub_value({**result, "ledger_warnings": warnings, "unwritten": unwritten}))
+
+
+def _report_warnings(context: Context, warnings: t.Iterable[str]) -> None:
+    for line in warnings:
+        context.report(scrub(f"warning: {line}"))
 
 
 def require_persistent_state(options: Options, variables: t.Container[str]) -> None:
@@ -292,8 +300,9 @@ def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult
     """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that are not proved gone; else nothing."""
     proof = outcome.proof
     if outcome.failure:
+        ended = "".join(f"; {part}" for part in list_proved(proof) if not part.startswith("0 "))
         remaining = "" if proof.clean else f"; may still be billing: {'; '.join(proof.describe_remaining())}"
-        return {"failed": True, "msg": f"{request.label}: {outcome.failure}{remaining}"}
+        return {"failed": True, "msg": f"{request.label}: {outcome.failure}{ended}{remaining}"}
     if proof.billing:
         remaining = "; ".join(proof.describe_remaining())
         msg = f"{request.label} is complete, but other machines may still be billing: {remaining}"

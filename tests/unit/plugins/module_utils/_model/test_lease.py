@@ -74,9 +74,10 @@ def test_a_proof_is_clean_only_without_anything_of_ours() -> None:
         orphans=({"name": "n", "id": "i-2", "provider": "lambda"},),
         leftovers=(Leftover("volume", "runpod", "v1", "x"),),
     )
+    advice = "Restore the ledger, or delete them with reap -e muster_reap_orphans=delete"
     assert everything.describe_remaining() == [
         "runpod (no id known): not proved gone",
-        "orphan n (i-2 at lambda)",
+        f"orphans, which no order in this ledger is of: n (i-2 at lambda). {advice}",
         "left over: volume x (v1 at runpod)",
     ]
     assert not TeardownProof(orphans=({"id": "i-1"},)).clean

@@ -5,26 +5,21 @@
 
 from __future__ import annotations
 
-import types
-import typing as t
+import dataclasses
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
 from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.teardown_proof import preview_end
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import Termination
 
 
-def termination(listed: float | None, offered: float | None = 2.0) -> t.Any:
-    lease = types.SimpleNamespace(
-        provider="runpod",
-        name="lab-h-0",
-        resource="instance",
-        token="t",
-        deadline=None,
-        machine=True,
-        price_usd_per_hour=offered,
-    )
-    instances = () if listed is None else (types.SimpleNamespace(price_usd_per_hour=listed),)
-    return types.SimpleNamespace(lease=lease, listed_instances=instances, ids=("i-1",))
+def termination(listed: float | None, offered: float | None = 2.0) -> Termination:
+    event = LedgerEvent("2026-11-28T00:00:00Z", "lab", "1234abcd", "joined", "instance", "runpod", "a", "h", "lab-h-0")
+    (lease,) = fold_events([dataclasses.replace(event, id="i-1", price_usd_per_hour=offered)]).values()
+    item = Instance("runpod", "i-1", "lab-h-0", "1234abcd", "running", price_usd_per_hour=listed)
+    return Termination(lease, ("i-1",), () if listed is None else (item,))
 
 
 @pytest.mark.parametrize(("listed", "price"), [(2.5, 2.5), (0.25, 2.0)])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import LeaseProof, TeardownProof
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.known_bill import BillEntry
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.absent_result import (
     build_result,
     summarise,
@@ -30,3 +31,11 @@ def test_a_sum_with_an_unknown_part_is_not_known() -> None:
 def test_check_mode_says_that_nothing_would_end() -> None:
     result = build_result(TeardownProof(), False, [], would_end=[])
     assert result["summary"].startswith("would end nothing, ") and result["would_end"] == []
+
+
+def test_check_mode_s_sums_are_of_what_would_be_left() -> None:
+    # What is past its lease bills until it is ended.
+    due = BillEntry("due", "runpod", "lab-h-0", "instance", ("i-1",), "t1", 2.5, "2026-11-28T00:00:00Z")
+    said = build_result(TeardownProof(), True, [], would_end=[due])["summary"]
+    sums = "leaving 0 within their lease (0.00 USD per hour), 0 of others left alone, 0.00 USD per hour billing beyond a lease."
+    assert said == f"would end lab-h-0 (2.50 USD per hour), {sums}"
