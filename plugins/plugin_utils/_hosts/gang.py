@@ -93,13 +93,8 @@ def prepare_gang(
             again=again,
             program=program,
             trees=[{"target": p.target, "manifest": p.tree.manifest(), "link": p.link} for p in trees],
-            files={name: text.replace("{program}", program) for name, text in member.files.items()},
-            secrets=member.secrets,
-            store=_with_program(member.store, program) if member.store else None,
-            meet=member.meet,
-            reach=member.reach,
-            write=list(member.write),
             shared=shared.get(remote.name),
+            **_describe_member(member, program),
         )
         if answer.get("emptied"):
             raise EmptiedError(remote.name, f"nothing of run {run_id} is left on it")
@@ -110,6 +105,18 @@ def prepare_gang(
         if errors:
             undo_start(remotes, run_id, fresh=fresh)
             raise most_telling_error(errors)
+
+
+def _describe_member(member: GangMember, program: str) -> NodeObject:
+    """Return what a node is told of its part in the gang, with the agent's folder in it."""
+    return {
+        "files": {name: text.replace("{program}", program) for name, text in member.files.items()},
+        "secrets": member.secrets,
+        "store": _with_program(member.store, program) if member.store else None,
+        "meet": member.meet,
+        "reach": member.reach,
+        "write": list(member.write),
+    }
 
 
 def _build_proofs(members: t.Sequence[GangMember], proof: t.Mapping[str, str] | None) -> dict[str, NodeObject]:
