@@ -108,7 +108,7 @@ def prepare_gang(
 
 
 def _describe_member(member: GangMember, program: str) -> NodeObject:
-    """Return what a node is told of its part in the gang, with the agent's folder in it."""
+    """Return what a node is to know of its part in the gang, with the agent's folder in it."""
     return {
         "files": {name: text.replace("{program}", program) for name, text in member.files.items()},
         "secrets": member.secrets,
