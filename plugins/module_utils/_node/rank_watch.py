@@ -34,6 +34,8 @@ DISK_S = 30.0
 _SPIN_EVERY_S, _SPIN_LOOKS = 5.0, 7
 # A main thread that was scheduled less than that in a second did nothing (timers of an interpreter wake it).
 _TICKS, _SWITCHES = 1, 2
+# One that stands wakes now and then, as a data loader that looks for its workers: that is no step onwards.
+_BUSY_LOOKS = 2
 # What else belongs to a rank works: ticks and bytes a second of all, and how often its children are scheduled (one
 # that downloads is, now and then; an own thread that keeps watch is, too, and does not count).
 _OTHERS_TICKS, _OTHERS_BYTES, _CHILDREN_SWITCHES = 3, 64 << 10, 5
@@ -83,6 +85,7 @@ class _Watched:
         self.looks: list[list[StackFrame]] = []
         self.looked_at = now
         self.stands = False
+        self.busy = 0
         self.reader: StackReader | None = None
 
 
@@ -134,7 +137,9 @@ class RankWatch:
             return None
         if before is None or not is_quiet(before, progress):
             watched.quiet_since = now
+            watched.busy += 1
             return self._judge_busy(watched, now)
+        watched.busy = 0
         quiet_s = now - watched.quiet_since
         if watched.stands or quiet_s < QUIET_S:
             return None
@@ -148,6 +153,8 @@ class RankWatch:
     def _judge_busy(self, watched: _Watched, now: float) -> Event | None:
         """Look at a rank that is scheduled: it moves again, or it computes at one and the same place for long."""
         if watched.stands and not watched.looks[1:]:
+            if watched.busy < _BUSY_LOOKS:
+                return None
             watched.stands, watched.looks = False, []
             return {"kind": "rank_moves"}
         if now - watched.looked_at < _SPIN_EVERY_S:

@@ -63,12 +63,16 @@ def list_run_hosts(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunLeases:
-    """The leases of one run: from :func:`bind_leases`, or :func:`find_run_leases` for a run that began before."""
+    """The leases of one run: from :func:`bind_leases`, or :func:`find_run_leases` for a run that began before.
+
+    ``stamp`` tells one state of the ledger from another: when it was written (nanoseconds), and its size.
+    """
 
     home: StateHome
     run_id: str
     leases: tuple[Lease, ...]
     others: tuple[Lease, ...] = ()
+    stamp: tuple[int, int] = (0, 0)
 
     def over(self, now: float) -> str:
         """Return why the run has to end now (its cost, the deadline of a lease), empty while it may continue.
@@ -222,11 +226,30 @@ def find_run_leases(home: StateHome, run_id: str) -> RunLeases | None:
     """Return the leases of a run by the ledger alone; None when none is open."""
     if not (home.folder / LEDGER).exists():
         return None
+    stamp = _read_stamp(home)
     leases = read_ledger(home.folder).leases.values()
     of_run = tuple(lease for lease in leases if lease.run_id == run_id)
     open_leases = tuple(lease for lease in of_run if lease.open)
     closed = tuple(lease for lease in of_run if not lease.open)
-    return RunLeases(home, run_id, open_leases, closed) if open_leases else None
+    return RunLeases(home, run_id, open_leases, closed, stamp) if open_leases else None
+
+
+def refresh_leases(known: RunLeases) -> RunLeases:
+    """Return the leases of a run by the present ledger: while it runs, prices rise and deadlines are put off.
+
+    It is read only when it was written since; what cannot be read now, or has no open lease any more, changes nothing.
+    """
+    try:
+        if _read_stamp(known.home) == known.stamp:
+            return known
+        return find_run_leases(known.home, known.run_id) or known
+    except (OSError, MusterError):
+        return known
+
+
+def _read_stamp(home: StateHome) -> tuple[int, int]:
+    found = (home.folder / LEDGER).stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def _match_leases(leases: t.Collection[Lease], hosts: t.Sequence[RunHost]) -> list[tuple[Lease, list[RunHost]]]:

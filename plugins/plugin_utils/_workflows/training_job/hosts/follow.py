@@ -48,7 +48,9 @@ def follow_run(
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
     watch = TransportWatch(plan.job, plan.network.verdicts, request.progress)
-    prices = {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
+
+    def read_prices() -> dict[str, float | None]:
+        return {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
         bring_bound_data(request, plan, [by_name[remote.name]], fresh=False)
@@ -58,7 +60,9 @@ def follow_run(
 
     def save(follower: Follower) -> None:
         nonlocal record
-        record = watch.update(run_record.update_record(record, follower.story, prices, time.time()), follower.story)
+        record = watch.update(
+            run_record.update_record(record, follower.story, read_prices(), time.time()), follower.story
+        )
         record = add_software(record, follower.story)
         run_record.write_record(folder, record)
 
@@ -77,7 +81,7 @@ def follow_run(
     from ..explain import explain_end
 
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
-    ended = record_end(follower, outcome, record, prices)
+    ended = record_end(follower, outcome, record, read_prices())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, ended.release_outcome)
 

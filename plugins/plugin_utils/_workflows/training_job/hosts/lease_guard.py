@@ -49,7 +49,12 @@ class HostsLeaseGuard:
             return ""
         self._next = now + _INTERVAL_S
         self._renewal.tick()
-        return self._leases.over(now) if self._leases else ""
+        if self._leases is None:
+            return ""
+        from ...node_pool.run_leases import refresh_leases
+
+        self._leases = refresh_leases(self._leases)
+        return self._leases.over(now)
 
     def delete_due(self, result: Result, outcome: str) -> Result:
         """Delete the machines that are due after the run's end; return its result with what came of that."""

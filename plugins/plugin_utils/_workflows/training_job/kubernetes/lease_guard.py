@@ -31,6 +31,7 @@ from ...node_pool.run_leases import (
     find_run_leases,
     open_replica,
     reassign_lease,
+    refresh_leases,
 )
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
@@ -129,7 +130,14 @@ class ClusterLeaseGuard:
         self._next = now + _INTERVAL_S
         for renewal in self._renewals:
             renewal.tick()
-        return self._run_leases.over(now) if self._run_leases else ""
+        if self._run_leases is None:
+            return ""
+        known, self._run_leases = self._run_leases, refresh_leases(self._run_leases)
+        if self._run_leases is not known:
+            by_token = {lease.token: lease for lease in self._run_leases.leases}
+            mine = {name: by_token[token] for name, token in self.tokens.items() if token in by_token}
+            self._prices |= find_prices(mine)
+        return self._run_leases.over(now)
 
     def delete_due(self, result: Result, outcome: str) -> Result:
         """Delete the machines that are due after the run's end; return its result with what came of that.

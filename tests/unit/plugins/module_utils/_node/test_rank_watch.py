@@ -120,6 +120,17 @@ def test_it_moves_again_as_soon_as_it_is_scheduled(watched: t.Callable[[str], Wa
     assert one.look(4) == []
 
 
+def test_one_that_stands_and_wakes_for_a_moment_stands(watched: t.Callable[[str], Watched], counted: Counted) -> None:
+    """A data loader looks for its workers every few seconds: that is no step of the program."""
+    one = watched(STANDS)
+    assert [event["kind"] for event in one.look(12)] == ["rank_stands"]
+    for _ in range(3):
+        counted.adds = {"switches": 5}
+        assert one.look(1) == []
+        counted.adds = {}
+        assert one.look(4) == []
+
+
 def test_a_short_stop_is_not_told_and_a_long_one_is(watched: t.Callable[[str], Watched], counted: Counted) -> None:
     one = watched(STANDS)
     counted.adds = {"ticks": 5}

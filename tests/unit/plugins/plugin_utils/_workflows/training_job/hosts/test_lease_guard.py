@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Iterator
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import make_event
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_renewal import LeaseRenewal
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.lease_guard import (
     HostsLeaseGuard,
@@ -50,3 +53,24 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
     assert [guard.price_of(node, price) for price in (0.25, None, 9.0)] == [PRICE, PRICE, 9.0], "the higher price"
     assert guard.price_of({"name": "gpu-1"}, 0.25) == 0.25
     assert HostsLeaseGuard(None, LeaseRenewal([], world.said.append), now=world.clock.time).stop_reason() == ""
+
+
+def test_a_price_that_rises_while_the_run_runs_counts_from_then_on(world: World) -> None:
+    """Another command (reap, by a timer) finds in the listing what the machine costs now, and the limit holds by that."""
+    rented = world.rent()
+    guard = HostsLeaseGuard(
+        world.begin(job(max_cost_usd=3 * PRICE), rented), LeaseRenewal([], world.said.append), now=world.clock.time
+    )
+    world.clock.sleep(1800)
+    assert guard.stop_reason() == ""
+    place = world.home.folder / "ledger.jsonl"
+    with open(place, "a") as handle:
+        for lease in read_ledger(world.home.folder).leases.values():
+            event = make_event(lease, lease.state, world.clock.time(), price_usd_per_hour=4 * PRICE)
+            handle.write(json.dumps(event.to_dict()) + "\n")
+    world.clock.sleep(2)
+    assert guard.stop_reason() != "" and guard.price_of(rented[0].node, PRICE) == 4 * PRICE
+    # What cannot be read changes nothing.
+    place.rename(world.home.folder / "away")
+    world.clock.sleep(2)
+    assert guard.stop_reason() != "" and guard.price_of(rented[0].node, PRICE) == 4 * PRICE
