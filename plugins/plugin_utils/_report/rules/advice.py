@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 import typing as t
 
+from ....module_utils._model import cadence
 from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
@@ -26,6 +28,8 @@ _CODES = {
     6: "aborted (SIGABRT): often a collective timed out or an assertion failed",
 }
 _EXITS = {74: "an I/O error: often the checkpoint folder is full or read-only", 126: "not executable", 127: "not found"}
+# Another interval is advised where it is expected to save such a share of the time.
+_WORTH = 0.005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +48,10 @@ class Advice:
 def advise(model: RunModel) -> tuple[Advice, ...]:
     """Return what to do next, the most pressing first; of a run that failed, what is not about its end comes later."""
     first = (_advise_nan, _advise_unfinished, _advise_failure, _advise_rerun, _advise_missing_ranks, _advise_stalls)
-    rest = (_advise_success, _advise_figures, _advise_resumes, _advise_fabric, _advise_idle_gpus, _advise_teardown)
+    rest = (
+        *(_advise_success, _advise_figures, _advise_resumes, _advise_saves),
+        *(_advise_fabric, _advise_idle_gpus, _advise_teardown),
+    )
     has_failed = model.outcome in ("failed", "lost")
     later = [dataclasses.replace(advice, is_later=has_failed) for rule in rest for advice in rule(model)]
     return (*(advice for rule in first for advice in rule(model)), *later)
@@ -201,6 +208,36 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
     if model.interval is not None and worst > model.interval:
         text = f"A fault cost {worst} steps, more than the {model.interval} between checkpoints: is every one complete?"
         yield Advice(text)
+
+
+def _advise_saves(model: RunModel) -> t.Iterator[Advice]:
+    """Yield how often to save, where another interval would have cost less by what this run measured."""
+    every_s, saves = _measure_saves(model)
+    seconds = model.account[0] if model.account else {}
+    if every_s is None or not seconds.get("checkpoint"):
+        return
+    blocked_s = seconds["checkpoint"] / saves
+    held_s = sum(seconds.values()) - seconds.get("queue", 0.0) - seconds.get("idle", 0.0)
+    faults = sum(fault.cause != "drill" for fault in model.faults)
+    mtbf_s = cadence.estimate_mtbf_s(held_s, faults)
+    best, lost = cadence.advise(blocked_s, mtbf_s), cadence.lost_share(max(0.0, every_s - blocked_s), blocked_s, mtbf_s)
+    if lost - best.lost < _WORTH:
+        return
+    price = model.usd_per_hour or 0.0
+    money = f", {fmt.format_usd((lost - best.lost) * price)} an hour" if price else ""
+    yield Advice(
+        f"Save every {fmt.format_duration(best.interval_s)} (now every {fmt.format_duration(every_s)}): a save holds "
+        f"the steps up for {fmt.format_duration(blocked_s)}, and {fmt.plural(faults, 'fault')} in "
+        f"{fmt.format_duration(held_s)} make one in {fmt.format_duration(mtbf_s)} likely. Expected loss "
+        f"{100 * lost:.1f} % → {100 * best.lost:.1f} %{money}."
+    )
+
+
+def _measure_saves(model: RunModel) -> tuple[float | None, int]:
+    """Return the usual seconds between saves, None where fewer than two gaps are known, and how many there were."""
+    times = [[item.at for item in part.checkpoints if item.at is not None] for part in model.run.segments]
+    gaps = [after - before for part in times for before, after in itertools.pairwise(part) if after > before]
+    return (statistics.median(gaps) if len(gaps) > 1 else None), sum(map(len, times))
 
 
 def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import types
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     Log,
     RunFolder,
+    build_run_folder,
     parse_metrics,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
@@ -141,3 +143,36 @@ def test_the_model_of_a_run_with_an_object_store_is_the_stored_one(more: Line, s
     texts = [text for text, _command in advised(found) if "trained model" in text]
     assert texts == [f"The trained model is the checkpoint of step 250, {words}"]
     assert statuses(found)["stored"] == status
+
+
+def saving(every: int, blocked_s: float, price: float | None = None) -> RunFolder:
+    """A run of two hundred steps of one second that is held up by each save."""
+    lines: list[Line] = []
+    at = 1010.0
+    for step in range(1, 201):
+        at += 1.0
+        lines.append({"at": at, "step": step, "loss": 1.0})
+        if step % every == 0:
+            at += blocked_s
+            lines.append({"at": at, "checkpoint_step": step, "path": "/c"})
+    node = {"id": "a", "price_usd_per_hour": price}
+    start = {"at": 1010.0, "kind": "worker_started", "rank": 0, "node": "a", "attempt": 1, "gang": "g"}
+    events: list[Line] = [{"at": 1000.0, "kind": "submitted", "attempt": 1, "nodes": [node]}, start]
+    stamps = {"submitted_at": "1970-01-01T00:16:40+00:00", "ended_at": _stamp(at + 1)}
+    attempt = {"n": 1, "started_at": _stamp(1010.0), "ended_at": _stamp(at), "nodes": [node]}
+    record: Line = {"state": "ended", "outcome": "succeeded", "attempts": [attempt], **stamps}
+    record["derived"] = {"price_usd_per_hour": price}
+    return build_run_folder("r", record, events, lines, [])
+
+
+def _stamp(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat()
+
+
+def test_how_often_to_save_follows_from_what_saves_and_faults_cost() -> None:
+    (said,) = [text for text, _ in advised(saving(20, 8.0, 4.0)) if text.startswith("Save every")]
+    assert "Save every 11" in said and "(now every 28" in said and "a save holds the steps up for 8" in said
+    assert "0 faults in 4" in said and "Expected loss 28.6 % → 2.3 %, $1.05 an hour" in said, said
+    # One that takes no time, or one that is rare enough, needs no word.
+    for run_folder in (saving(20, 0.02), saving(100, 0.5)):
+        assert not [text for text, _ in advised(run_folder) if text.startswith("Save every")]
