@@ -41,6 +41,16 @@ class NodeDevices:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class KnownHang:
+    """When (Unix seconds) the ranks of an attempt hung, for how long (None: to its end), and who was waited for."""
+
+    attempt: str
+    at: float | None
+    seconds: float | None
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunModel:
     """A run with everything that was derived from it; ``counted`` and ``lost`` are steps, one list a segment.
 
@@ -162,6 +172,20 @@ class RunModel:
     def stalls(self) -> tuple[Span, ...]:
         """Where the run stood still between its steps."""
         return find_stalls(self.attempts)
+
+    @property
+    def hangs(self) -> tuple[KnownHang, ...]:
+        """Each time in which ranks waited for one that did not come, as its record says."""
+        rows = parsing.read_rows(self.run.record.get("hangs"))
+        return tuple(
+            KnownHang(
+                parsing.read_text(row.get("attempt"), 12) or "",
+                parsing.read_time(row.get("since")),
+                parsing.read_number(row.get("seconds")),
+                parsing.read_text(row.get("text"), 400) or "",
+            )
+            for row in rows
+        )
 
     @property
     def account(self) -> tuple[dict[str, float], dict[str, float] | None] | None:

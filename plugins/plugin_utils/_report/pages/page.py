@@ -36,6 +36,7 @@ def render_html(run: RunFolder) -> str:
         hidden_nodes=page_details.describe_hidden_nodes(model),
         curves=page_details.build_curves(model),
         attempts=page_details.build_attempt_table(model),
+        hangs=page_details.build_hang_table(model),
         log=page_details.pick_failure_log(model),
         terms=page_summary.build_job_terms(model),
         extras=extras,

@@ -29,6 +29,7 @@ _FABRIC_TONES = {"pass": "ok", "warn": "warn", "fail": "bad"}
 _BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
 _MEDIAN = ", running median with each step behind it"
 _NOT_KNOWN = "not known"
+_MOST_HANGS = 10
 MOST_CHECKS = 16
 MOST_EXTRAS = 8
 
@@ -139,6 +140,22 @@ def build_attempt_table(model: RunModel) -> Table | None:
     left_out = f"; {len(lines) - 20} in the middle are left out" if len(lines) > 20 else ""
     headings = ("Attempt", "Ended by", "Node", "Exit code", "Steps", "Lost", "Time lost", "Duration", "Logs")
     return Table(headings, shown, f"Lost: steps that had to be done again{left_out}", "   nnnnn") if lines else None
+
+
+def build_hang_table(model: RunModel) -> Table | None:
+    """Return when ranks waited for one that did not come, and which, or None where none did."""
+    zero = model.clock.zero
+    lines: list[list[Cell]] = [
+        [
+            hang.attempt or fmt.UNKNOWN,
+            fmt.format_clock(hang.at - zero) if hang.at is not None and zero is not None else fmt.UNKNOWN,
+            fmt.format_duration(hang.seconds) if hang.seconds is not None else "to the end of the attempt",
+            hang.text or fmt.UNKNOWN,
+        ]
+        for hang in model.hangs[:_MOST_HANGS]
+    ]
+    more = f"; {len(model.hangs) - _MOST_HANGS} more are in run.json" if len(model.hangs) > _MOST_HANGS else ""
+    return Table(("Attempt", "At", "For", "Who"), lines, f"Ranks that were waited for{more}", " nn") if lines else None
 
 
 def _attempt_line(model: RunModel, attempt: AttemptView, fault: Fault | None) -> list[Cell]:

@@ -24,9 +24,9 @@ def build_report(run: RunFolder) -> dict[str, object]:
     """Return report.json as a value that JSON can carry.
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
-    devices [{node, gpus, model, driver, rdma}], attempts, faults, checks [{name, status, message}], fabric [verdict],
-    cost, account {wall_s, useful_share, seconds {bucket: s}, usd {bucket: USD}}, next [{text, command, path}],
-    site [{name, seconds}], notes``.
+    devices [{node, gpus, model, driver, rdma}], attempts, hangs [{attempt, at, seconds, text}], faults,
+    checks [{name, status, message}], fabric [verdict], cost, account {wall_s, useful_share,
+    seconds {bucket: s}, usd {bucket: USD}}, next [{text, command, path}], site [{name, seconds}], notes``.
     """
     model = build_run_model(run)
     return t.cast(
@@ -44,6 +44,7 @@ def build_report(run: RunFolder) -> dict[str, object]:
                 "devices": [dataclasses.asdict(item) for item in model.devices],
                 "figures": build_figures(model),
                 "attempts": [_attempt_values(attempt) for attempt in model.attempts],
+                "hangs": [dataclasses.asdict(hang) for hang in model.hangs],
                 "faults": [_fault_values(fault) for fault in model.faults],
                 "checks": [_check_values(check) for check in build_checks(model)],
                 "fabric": [_fabric_values(verdict) for verdict in model.verdicts],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import typing as t
 
 import pytest
@@ -134,3 +135,22 @@ def test_which_gpus_and_rdma_devices_each_node_gave() -> None:
     table = page_details.build_device_table(build_run_model(old))
     assert table is not None and table.lines == [["a", *["not known"] * 4]], "the record of an earlier version"
     assert page_details.build_device_table(model("resumed")) is None, "a job without GPUs has no such table"
+
+
+def test_ranks_that_were_waited_for_are_in_the_page() -> None:
+    who = "rank 1 on node-2 stands at train.py:212 (lock), 3 others wait in all_reduce"
+    rows = [{"attempt": 1, "since": format_stamp(ZERO + 60.0), "seconds": 45.0, "text": who}]
+    rows.append({"attempt": 2, "since": format_stamp(ZERO + 200.0), "seconds": None, "text": "<b>"})
+    record = {"submitted_at": format_stamp(ZERO), "outcome": "cancelled", "hangs": rows}
+    table = page_details.build_hang_table(build_run_model(RunFolder("r", record)))
+    assert table is not None
+    assert [line[0] for line in table.lines] == ["1", "2"] and table.lines[0][3] == who
+    assert table.lines[1][2] == "to the end of the attempt"
+    page = render_html(RunFolder("r", record))
+    assert who in page and "&lt;b&gt;" in page and page_details.build_hang_table(model("resumed")) is None
+    many = build_run_model(RunFolder("r", {**record, "hangs": rows * 20}))
+    assert "30 more are in run.json" in (page_details.build_hang_table(many) or table).caption
+
+
+def format_stamp(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat()

@@ -50,7 +50,7 @@ def test_the_summary_holds_its_keys(name: str) -> None:
     found = build_report(run(name))
     assert set(found) == {
         *("schema", "run_id", "name", "outcome", "verdict", "measured_on_loopback", "cpu_only", "job", "figures"),
-        *("devices", "attempts", "faults", "checks", "fabric", "cost", "account", "next", "notes", "site"),
+        *("devices", "attempts", "faults", "checks", "fabric", "cost", "account", "hangs", "next", "notes", "site"),
     }
     assert found["schema"] == 1
 
