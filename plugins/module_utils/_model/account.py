@@ -114,7 +114,6 @@ def build_spans(history: RunHistory, clock: AccountTimes) -> list[Span]:
     """Return where the time of a run went, by time."""
     tape = _Tape(clock.submitted, clock.end)
     attempts = history.attempts
-    tape.run_to(clock.submitted if clock.admitted is None else clock.admitted, "queue")
     parts = history.readings.split([item.started_at for item in attempts], is_counted=history.are_steps_known)
     usual = _usual_step_s([gap for readings in parts for gap in itertools.pairwise(readings)])
     away: list[tuple[float, float, Bucket]] = [(start, end, "queue") for start, end in history.unplaced_spans()]
@@ -122,6 +121,9 @@ def build_spans(history: RunHistory, clock: AccountTimes) -> list[Span]:
     for attempt, readings, later in zip(attempts, parts, [*attempts[1:], None], strict=False):
         pause = _pause_between(history, attempt, later)
         begin: Bucket = "start" if history.begins_start(attempt) else "restart"
+        # That of a start that was continued: of those before it the record does not know when they were admitted.
+        if clock.admitted is not None and clock.admitted <= attempt.started_at:
+            tape.run_to(clock.admitted, "queue")
         tape.run_through(attempt.started_at, "stage" if begin == "start" else "restart", away)
         if readings:
             _account_steps(tape, attempt, readings, begin, reached if history.are_steps_known else None, usual)
@@ -133,6 +135,8 @@ def build_spans(history: RunHistory, clock: AccountTimes) -> list[Span]:
         if pause is not None:
             tape.run_to(pause[0], "stop")
             tape.run_to(pause[1], "idle")
+    if not attempts and clock.admitted is not None:
+        tape.run_to(clock.admitted, "queue")
     if attempts:
         _account_tail(tape, history, parts, clock)
     tape.run_to(clock.end, "unknown")

@@ -276,6 +276,8 @@ def list_stays(
     """Return of each node its price (USD an hour) and from when until when it was held; None where one is not known."""
     # What waits in a queue holds no node.
     started = _seconds(record.admitted_at or record.submitted_at)
+    # What is recorded is when its last start was admitted: one that was continued held nodes before.
+    started = min([started, *(item.started_at for item in story.attempts[:1] if record.admitted_at)])
     ended = _seconds(record.ended_at) if record.ended_at else now
     held = _list_held(story)
     known = [(price, _list_node_stays(name, story, held, started, ended)) for name, price in prices.items()]

@@ -197,6 +197,26 @@ def test_a_run_that_is_running_is_accounted_for_until_now() -> None:
     assert spans[-1].bucket == "hang"
 
 
+def test_a_run_that_is_continued_waits_in_its_queue_after_it_had_ended() -> None:
+    """The record has when the last start was admitted: what was before it is not all queue."""
+    run = Injector(4)
+    run.submit()
+    run.begin()
+    run.train(100)
+    run.finish()
+    run.spend("idle", 300.0)
+    run.tell("submitted", attempt=2, nodes=[{"id": "a"}, {"id": "b"}])
+    run.spend("queue", 120.0)
+    run.admitted = run.now
+    run.spend("stage", 20.0)
+    run.begin()
+    run.train(100)
+    run.finish()
+    found = account.sum_seconds(run.spans())
+    assert found["queue"] == pytest.approx(120.0) and found["idle"] == pytest.approx(300.0)
+    assert found["useful"] == pytest.approx(run.truth["useful"], rel=0.05)
+
+
 def test_dollars_go_where_the_seconds_of_held_nodes_go() -> None:
     spans = [
         account.Span(0.0, 3600.0, "stage"),

@@ -187,6 +187,31 @@ def test_time_in_a_queue_costs_nothing() -> None:
     assert value.cost.usd == 400 and value.attempts[0].cause == "preempted"
 
 
+def test_a_run_that_is_continued_has_cost_what_its_first_start_did() -> None:
+    """The record has when its last start was admitted: nodes were held before that, too."""
+    admitted = run_record.format_time(T0 + 600)
+    continued = dataclasses.replace(new(), submitted_at=run_record.format_time(T0 - 60) or "", admitted_at=admitted)
+    told = story()
+    began = told.attempts[0].started_at - T0
+    value = run_record.update_record(continued, told, {"b": 3600.0}, T0 + 1000)
+    assert value.cost.usd == pytest.approx(1000 - began)
+    assert value.account is not None and sum((value.account.usd or {}).values()) == pytest.approx(
+        value.cost.usd, abs=0.1
+    )
+
+
+def test_the_account_of_a_run_that_is_running_is_renewed_every_minute() -> None:
+    first = run_record.update_record(new(), story(), {}, T0 + 100)
+    assert first.account is not None and first.account.usd == {}
+    assert run_record.update_record(first, story(), {}, T0 + 159).account is first.account
+    later = run_record.update_record(first, story(), {}, T0 + 161).account
+    assert later is not None and sum(later.seconds.values()) == pytest.approx(161.0)
+    assert sum(first.account.seconds.values()) == pytest.approx(100.0)
+    # One of which a price is not known has seconds alone.
+    unknown = run_record.update_record(new(), story(), {"b": None}, T0 + 100).account
+    assert unknown is not None and unknown.usd is None and unknown.seconds == first.account.seconds
+
+
 def test_a_run_that_another_controller_submitted_did_not_begin_when_it_was_taken_over() -> None:
     taken = run_record.new_record("x-1", to_yaml_names(JOB), T0 + 500)
     found = run_record.update_record(taken, story(), PRICES, T0 + 501)
