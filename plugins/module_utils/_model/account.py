@@ -304,9 +304,12 @@ def sum_usd(
 
 
 def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) -> str:
-    """Return ``useful 83 % of 12 min, restart 9 %, start 5 %``, with money where it is known and not nothing."""
+    """Return ``useful 83 % of 12 min, restart 9 %, start 5 %``, with money where it is known and not nothing.
+
+    Of a run of which most is not known it is empty: a share of what is known would be read as one of the run.
+    """
     wall = sum(seconds.values())
-    if wall <= 0:
+    if wall <= 0 or seconds.get("unknown", 0.0) > wall / 2:
         return ""
     total = sum((usd or {}).values())
     shares = sorted(((name, value) for name, value in seconds.items() if name != "useful"), key=lambda item: -item[1])

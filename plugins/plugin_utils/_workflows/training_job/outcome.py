@@ -61,8 +61,9 @@ def record_end(
     problems = [problem for problem in ended.problems if problem not in outcome.detail]
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
     follower.progress.say(" · ".join(parts))
-    if ended.account is not None:
-        follower.progress.say(f"account: {account.describe(ended.account.seconds, ended.account.usd)}")
+    spent = account.describe(ended.account.seconds, ended.account.usd) if ended.account else ""
+    if spent:
+        follower.progress.say(f"account: {spent}")
     return ended
 
 

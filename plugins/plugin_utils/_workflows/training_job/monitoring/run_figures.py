@@ -32,7 +32,7 @@ FIGURES: t.Final = (
     ),
     *("step", "loss", "loss_is_nan", "tokens_per_second", "samples_per_second", "step_seconds", "step_age_seconds"),
     *("step_seconds_median", "step_seconds_slowest", "slowest_rank", "checkpoint_step", "checkpoint_age_seconds"),
-    *("usd", "usd_per_hour"),
+    *("usd", "usd_per_hour", "useful_ratio"),
 )
 LISTED_FIGURES: t.Final = ("rank_step_seconds", "node")
 Line = t.Mapping[str, t.Any]
@@ -76,6 +76,7 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
         "ranks_asked": _whole(record.world_size.asked),
         "ranks_seen": _whole(record.world_size.seen),
         "usd": record.cost.usd,
+        "useful_ratio": _useful_ratio(record),
         **_step_figures(history, now, record.is_ended),
         **_checkpoint_figures(history, now),
         **_pace_figures(paces),
@@ -86,6 +87,13 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
     samples += [Sample(f"{PREFIX}rank_step_seconds", value, {**own, "rank": str(rank)}) for rank, value in listed]
     newest = record.attempts[-1] if record.attempts and not record.is_ended else None
     return samples + (_node_samples(own, newest) if newest else [])
+
+
+def _useful_ratio(record: RunRecord) -> float | None:
+    """Return the share of its time that went to steps which count."""
+    seconds = record.account.seconds if record.account else {}
+    wall = sum(seconds.values())
+    return seconds.get("useful", 0.0) / wall if wall else None
 
 
 def _words(record: RunRecord) -> dict[str, str]:

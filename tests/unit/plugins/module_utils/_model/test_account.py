@@ -237,4 +237,4 @@ def test_the_line_says_shares_and_money_and_leaves_out_what_is_nothing() -> None
     line = account.describe(seconds, {"useful": 8.3, "restart": 1.0, "start": 0.65, "stop": 0.05})
     assert line == "useful 83 % of 17 min and $8.30 of $10.00, restart 10 %, start 6 %"
     assert account.describe(seconds, None) == "useful 83 % of 17 min, restart 10 %, start 6 %"
-    assert account.describe({}, None) == ""
+    assert account.describe({}, None) == "" == account.describe({"stage": 2.0, "unknown": 90.0}, None)

@@ -21,6 +21,7 @@ Dict = dict[str, t.Any]
 T0 = 1_700_000_000.0
 ABOUT: Dict = {"schema": 1, "run_id": "r-1", "job": {"name": "llm", "nodes": 2, "gpus_per_node": 4}, "state": "running",
                "submitted_at": "2026-01-01T00:00:00Z"}  # fmt: skip
+SPENT = {"at": "2026-11-20T10:00:00+00:00", "seconds": {"useful": 30.0, "start": 10.0}}
 
 
 def record(**values: t.Any) -> RunRecord:
@@ -54,7 +55,9 @@ def test_what_is_unknown_has_no_sample() -> None:
 
 def test_a_run_that_trains() -> None:
     attempt = {"n": 2, "nodes": [{"id": "a", "price_usd_per_hour": 2.5}, {"id": "b", "price_usd_per_hour": 1.5}]}
-    about = record(attempts=[attempt], restarts=1, world_size={"asked": 2, "seen": 2}, cost={"usd": 0.75})
+    about = record(
+        attempts=[attempt], restarts=1, world_size={"asked": 2, "seen": 2}, cost={"usd": 0.75}, account=SPENT
+    )
     lines = [
         {"at": T0 + step * 2, "step": step, "rank": rank, "loss": 1 / step, "tokens_per_s": 100.0, "samples_per_s": 4}
         for step in range(1, 11)
@@ -62,7 +65,7 @@ def test_a_run_that_trains() -> None:
     ]
     found = read(about, [*lines, {"at": T0 + 21, "checkpoint_step": 10, "path": "/c/10"}], T0 + 81)
     for name, value in {
-        "attempt": 2.0, "restarts": 1.0, "nodes_seen": 2.0, "ranks_seen": 2.0, "usd": 0.75, "usd_per_hour": 4.0,
+        "attempt": 2.0, "restarts": 1.0, "nodes_seen": 2.0, "ranks_seen": 2.0, "usd": 0.75, "usd_per_hour": 4.0, "useful_ratio": 0.75,
         "step": 10.0, "loss": 0.1, "loss_is_nan": 0.0, "tokens_per_second": 100.0, "samples_per_second": 4.0,
         "step_seconds": 2.0, "step_age_seconds": 61.0, "checkpoint_step": 10.0, "checkpoint_age_seconds": 60.0,
         "rank_step_seconds0": 2.0, "rank_step_seconds1": 2.0, "nodea": 1.0, "nodeb": 1.0,
@@ -110,7 +113,7 @@ def test_the_number_of_series_has_a_limit() -> None:
     """A run of 4096 ranks on 512 nodes; 1,000 runs of 8 ranks have 32,000 series."""
     nodes = [{"id": f"n{number}", "price_usd_per_hour": 1} for number in range(512)]
     about = record(attempts=[{"n": 1, "nodes": nodes}], restarts=0, world_size={"asked": 4096, "seen": 4096},
-                   cost={"usd": 1})  # fmt: skip
+                   cost={"usd": 1}, account=SPENT)  # fmt: skip
     lines = [
         {"at": T0 + step, "step": step, "rank": rank, "loss": 1, "tokens_per_s": 1, "samples_per_s": 1}
         for step in (1, 2)
@@ -118,8 +121,8 @@ def test_the_number_of_series_has_a_limit() -> None:
     ]
     found = read(about, [*lines, {"at": T0 + 3, "checkpoint_step": 2}])
     assert set(FIGURES) <= {*found} and all(any(item.startswith(name) for item in found) for name in LISTED_FIGURES)
-    assert len(FIGURES) == 24
+    assert len(FIGURES) == 25
     listed = [name for name in found if name.startswith(("rank_step", "node"))]
-    assert len(found) == 24 + 2 * LISTED and len(listed) == 2 * LISTED + 2
+    assert len(found) == 25 + 2 * LISTED and len(listed) == 2 * LISTED + 2
     small = record(attempts=[{"n": 1, "nodes": nodes[:1]}])
     assert 1000 * len(read(small, [line for line in lines if line["rank"] < 8])) <= 32_000
