@@ -34,7 +34,7 @@ DISK_S = 30.0
 _SPIN_EVERY_S, _SPIN_LOOKS = 5.0, 7
 # A main thread that was scheduled less than that in a second did nothing (timers of an interpreter wake it).
 _TICKS, _SWITCHES = 1, 2
-# One that stands wakes now and then, as a data loader that looks for its workers: that is no step onwards.
+# One that stands wakes now and then, as a data loader that looks for its workers: it makes no step by that.
 _BUSY_LOOKS = 2
 # What else belongs to a rank works: ticks and bytes a second of all, and how often its children are scheduled (one
 # that downloads is, now and then; an own thread that keeps watch is, too, and does not count).

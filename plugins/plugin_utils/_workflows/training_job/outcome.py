@@ -60,10 +60,11 @@ def record_end(
     verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"
     problems = [problem for problem in ended.problems if problem not in outcome.detail]
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
-    follower.progress.say(" · ".join(parts))
     spent = account.describe(ended.account.seconds, ended.account.usd) if ended.account else ""
     if spent:
         follower.progress.say(f"account: {spent}")
+    # The last word is how it ended.
+    follower.progress.say(" · ".join(parts))
     return ended
 
 

@@ -121,7 +121,7 @@ def test_it_moves_again_as_soon_as_it_is_scheduled(watched: t.Callable[[str], Wa
 
 
 def test_one_that_stands_and_wakes_for_a_moment_stands(watched: t.Callable[[str], Watched], counted: Counted) -> None:
-    """A data loader looks for its workers every few seconds: that is no step of the program."""
+    """A data loader looks for its workers every few seconds: it makes no step by that."""
     one = watched(STANDS)
     assert [event["kind"] for event in one.look(12)] == ["rank_stands"]
     for _ in range(3):
