@@ -128,12 +128,11 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     The request (built in ``_hosts/gang.py``) has ``claim`` (the owner), ``trees``, ``files``, ``secrets``, ``write``
     (folders to test), ``store`` (a UnitSpec, on the first node), ``meet`` or ``reach`` (host_rendezvous.py), ``shared``
     (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails. ``again``: it was
-    started here before; where nothing of that is left, the answer is ``emptied``, and nothing was written.
+    started here before; where not even the agent's program is left, the answer is ``emptied``, and nothing was written.
     """
-    run = _run_dir(request)
-    if request.get("again") and not (run / "units" / "agent" / "spec.json").exists():
+    if request.get("again") and not pathlib.Path(request["program"], "run.py").exists():
         return {"program": request["program"], "emptied": True}
-    files.private_dir(run)
+    run = files.private_dir(_run_dir(request))
     host_log_follow.name_folder(run)
     refusal = _take_ownership(run, request["claim"])
     if refusal:

@@ -66,7 +66,7 @@ def prepare_gang(
     :param again: the run was started on these nodes before, and what it had is not brought again.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
-    :raises EmptiedError: a node has nothing of a run that was started on it before (``again``).
+    :raises EmptiedError: a node has not even the agent of a run that was started on it before (``again``).
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}

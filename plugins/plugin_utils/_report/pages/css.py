@@ -121,10 +121,9 @@ th,td{padding:5px 14px 5px 0}td{vertical-align:top;border-bottom:1px solid var(-
 th:last-child,td:last-child{padding-right:0}
 .num{text-align:right;white-space:nowrap}
 details{margin:0 0 22px}summary{cursor:pointer;color:var(--accent)}details[open] summary{margin-bottom:10px}
-.account{display:flex;gap:2px;margin:4px 0 14px;font-size:12.5px;line-height:26px}
-.account span{flex-basis:0;min-width:0;overflow:hidden;white-space:nowrap;padding:0 6px;height:26px;
-background:var(--soft);border:1px solid var(--rule);color:var(--ink)}
-.account .useful{background:var(--accent);border-color:var(--accent);color:var(--paper)}
+.account{display:flex;gap:2px;margin:4px 0 14px}
+.account span{flex-basis:0;height:22px;background:var(--heat-2);border:1px solid var(--rule)}
+.account .useful{background:var(--accent);border-color:var(--accent)}
 ul.note{margin:0;padding-left:18px}
 footer{margin-top:48px;padding-top:14px;border-top:1px solid var(--rule);font-size:13px}
 :focus-visible{outline:2px solid var(--accent);outline-offset:2px}
@@ -163,6 +162,7 @@ figure{margin:0 0 4px;max-width:170mm}table,details{margin-bottom:8px}pre{paddin
 .steps p,p{margin-bottom:3px}
 .pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:36mm}
 .pair figure svg.wide{display:none}.pair figure svg.narrow{display:block;max-height:38mm}footer p{display:inline}
+.account,.spent{display:none}
 .figures+section{margin-top:4px}table{break-inside:avoid}
 .log pre{max-height:calc(8*1.3*8.2pt + 8px);overflow:hidden;display:flex;flex-direction:column-reverse}
 

@@ -47,6 +47,7 @@ def render_html(run: RunFolder) -> str:
         devices=page_details.build_device_table(model),
         islands=page_details.build_islands(model),
         account_bar=page_summary.build_account_bar(model),
+        account_sentence=page_summary.describe_account(model),
         account=page_summary.build_account_table(model),
         cost_sentence=page_summary.describe_cost(model),
         costs=page_summary.build_cost_table(model),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from ....module_utils._model.account import BUCKETS
+from ....module_utils._model.account import BUCKETS, describe
 from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
@@ -238,7 +238,13 @@ def build_account_table(model: RunModel) -> Table | None:
         lines,
         "Every second from the submission to the end is in one line",
         " nnn",
+        fold="Each second, by what it went to",
     )
+
+
+def describe_account(model: RunModel) -> str:
+    """Return where the time of a run went in one sentence, empty where most of it is not known."""
+    return describe(*model.account) if model.account else ""
 
 
 def describe_cost(model: RunModel) -> str:

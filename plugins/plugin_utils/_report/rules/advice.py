@@ -28,8 +28,9 @@ _CODES = {
     6: "aborted (SIGABRT): often a collective timed out or an assertion failed",
 }
 _EXITS = {74: "an I/O error: often the checkpoint folder is full or read-only", 126: "not executable", 127: "not found"}
-# Another interval is advised where it is expected to save such a share of the time.
-_WORTH = 0.005
+# Another interval is advised where it is expected to save such a share of the time: the time between faults, of which
+# few are known, is not known better.
+_WORTH = 0.02
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

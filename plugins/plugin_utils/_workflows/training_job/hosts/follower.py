@@ -112,9 +112,8 @@ class HostsFollower(Follower):
         """Take what a node answered into the run's folder and history."""
         # What was asked before its units were started again shows them as lost once more.
         if update.asked_at > self.revived_at.get(update.node, -1.0):
-            if not update.units and self._agent_of(update.node).generation is not None:
-                self.emptied = self.emptied or update.node
-            # A node whose run folder was deleted reports no units of the run: they count as missing.
+            # A node whose run folder was deleted reports no units of the run: they count as missing, and are started
+            # again. Whether more than that is gone, the node says then.
             self.units[update.node] = {"agent": UnitReport(), **update.units}
         for stream, text in update.text.items():
             self.take_text(update.node, stream, text)

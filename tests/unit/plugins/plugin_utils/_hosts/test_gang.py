@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import shutil
 import sys
 import threading
 import typing as t
@@ -104,14 +105,16 @@ def test_a_gang_that_runs_is_not_started_again(lab: NodeLab) -> None:
 
 
 def test_a_run_is_not_started_again_on_a_node_that_was_emptied(lab: NodeLab) -> None:
-    """What it had is not brought again by a restart, so that its ranks could not come up."""
+    """Of one whose run folder alone is gone it is: what other nodes have of its checkpoints comes back."""
     one = member(lab, "a")
+    gang.prepare_gang([one], [], CLAIM, RUN, again=True)
+    shutil.rmtree(lab.run("a", RUN))
+    gang.prepare_gang([one], [], CLAIM, RUN, again=True)
+    shutil.rmtree(lab.run("a", RUN))
+    shutil.rmtree(str(one.remote.program))
     with pytest.raises(EmptiedError, match="nothing of run"):
         gang.prepare_gang([one], [], CLAIM, RUN, again=True)
     assert names(lab, "a") == []
-    gang.prepare_gang([one], [], CLAIM, RUN)
-    gang.start_gang([one], RUN)
-    gang.prepare_gang([one], [], CLAIM, RUN, again=True)
 
 
 def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) -> None:
