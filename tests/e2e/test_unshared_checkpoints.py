@@ -87,7 +87,8 @@ class Nano:
             "args": [str(steps), kind],
             "metrics": PATTERNS,
             "env": {"OMP_NUM_THREADS": "1"},
-            "checkpoints": {"grace_s": 2},
+            # What is copied is copied for a restart, however long a start takes.
+            "checkpoints": {"grace_s": 2, "copy_every_s": 600},
             **values,
         }
 
