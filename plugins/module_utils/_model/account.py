@@ -199,14 +199,13 @@ def _account_steps(
     """
     gaps = list(itertools.pairwise(readings))
     typical = _usual_step_s(gaps) or usual
-    hours = _group_by_hour(gaps)
+    hours = {hour: _usual_step_s(part) for hour, part in _group_by_hour(gaps).items() if len(part) >= _ENOUGH}
     first = readings[0]
     tape.run_to(first.at - typical, begin)
     _give_steps(tape, first.at, first.step - 1, first.step, reached)
     pauses = _Pauses(gaps, typical, attempt.hangs)
     for number, (before, after) in enumerate(gaps):
-        hour = hours.get(int((before.at - first.at) // _HOUR_S), [])
-        step_s = (_usual_step_s(hour) if len(hour) >= _ENOUGH else 0.0) or typical
+        step_s = hours.get(int((before.at - first.at) // _HOUR_S)) or typical
         expected = max(1, after.step - before.step) * step_s
         extra = after.at - before.at - expected
         bucket = begin if number < _WARM_UP else pauses.explain(before, after)
@@ -303,18 +302,24 @@ def sum_usd(
     return {name: usd for name, usd in sums.items() if usd > 1e-9}
 
 
+def useful_share(seconds: t.Mapping[str, float]) -> float | None:
+    """Return the share (0 to 1) of the time that went to steps which count, None where there was no time."""
+    wall = sum(seconds.values())
+    return seconds.get("useful", 0.0) / wall if wall else None
+
+
 def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) -> str:
     """Return ``useful 83 % of 12 min, restart 9 %, start 5 %``, with money where it is known and not nothing.
 
     Of a run of which most is not known it is empty: a share of what is known would be read as one of the run.
     """
-    wall = sum(seconds.values())
-    if wall <= 0 or seconds.get("unknown", 0.0) > wall / 2:
+    wall, share = sum(seconds.values()), useful_share(seconds)
+    if share is None or seconds.get("unknown", 0.0) > wall / 2:
         return ""
     total = sum((usd or {}).values())
     shares = sorted(((name, value) for name, value in seconds.items() if name != "useful"), key=lambda item: -item[1])
     money = f" and ${(usd or {}).get('useful', 0.0):.2f} of ${total:.2f}" if total else ""
-    useful = f"useful {_percent(seconds.get('useful', 0.0) / wall)} of {stall.format_span(wall)}{money}"
+    useful = f"useful {_percent(share)} of {stall.format_span(wall)}{money}"
     # What is below a percent does not help.
     return ", ".join([useful, *(f"{name} {_percent(value / wall)}" for name, value in shares if value / wall >= 0.01)])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ....module_utils._model.account import useful_share
 from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.faults import Fault
@@ -87,9 +88,7 @@ def build_account(model: RunModel) -> dict[str, object] | None:
     if model.account is None:
         return None
     seconds, usd = model.account
-    wall = sum(seconds.values())
-    share = seconds.get("useful", 0.0) / wall if wall else None
-    return {"wall_s": wall, "useful_share": share, "seconds": seconds, "usd": usd}
+    return {"wall_s": sum(seconds.values()), "useful_share": useful_share(seconds), "seconds": seconds, "usd": usd}
 
 
 def build_figures(model: RunModel) -> dict[str, object]:

@@ -9,6 +9,7 @@ import datetime
 import pathlib
 import typing as t
 
+from ....module_utils._model.account import useful_share
 from ....module_utils._model.errors import InputError, RefusedError, one_line
 from ....module_utils._model.run_history import parse_time
 from ....module_utils._model.stall import format_span
@@ -72,9 +73,8 @@ def _span(record: Record, begin: str, end: str | None, now: float) -> str:
 
 def _useful(record: Record) -> str:
     """Return the share of its time that went to steps which count."""
-    seconds = (record.get("account") or {}).get("seconds") or {}
-    wall = sum(seconds.values())
-    return f"{100 * seconds.get('useful', 0.0) / wall:.0f}%" if wall else _UNKNOWN
+    share = useful_share((record.get("account") or {}).get("seconds") or {})
+    return _UNKNOWN if share is None else f"{100 * share:.0f}%"
 
 
 def _nodes(record: Record) -> str:

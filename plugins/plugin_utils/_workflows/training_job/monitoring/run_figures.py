@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import typing as t
 
+from .....module_utils._model.account import useful_share
 from .....module_utils._model.quantity import parse_finite
 from .....module_utils._model.run_history import RunHistory
 from .....module_utils._model.run_record import RunAttempt, RunRecord
@@ -76,7 +77,7 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
         "ranks_asked": _whole(record.world_size.asked),
         "ranks_seen": _whole(record.world_size.seen),
         "usd": record.cost.usd,
-        "useful_ratio": _useful_ratio(record),
+        "useful_ratio": useful_share(record.account.seconds) if record.account else None,
         **_step_figures(history, now, record.is_ended),
         **_checkpoint_figures(history, now),
         **_pace_figures(paces),
@@ -87,13 +88,6 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
     samples += [Sample(f"{PREFIX}rank_step_seconds", value, {**own, "rank": str(rank)}) for rank, value in listed]
     newest = record.attempts[-1] if record.attempts and not record.is_ended else None
     return samples + (_node_samples(own, newest) if newest else [])
-
-
-def _useful_ratio(record: RunRecord) -> float | None:
-    """Return the share of its time that went to steps which count."""
-    seconds = record.account.seconds if record.account else {}
-    wall = sum(seconds.values())
-    return seconds.get("useful", 0.0) / wall if wall else None
 
 
 def _words(record: RunRecord) -> dict[str, str]:
