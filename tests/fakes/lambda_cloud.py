@@ -38,6 +38,7 @@ class FakeLambda(FakeApi):
     def routes(self) -> list[tuple[str, str, str, Route]]:
         return [
             ("list", "GET", "/api/v1/instances", self._list),
+            ("look", "GET", "/api/v1/instances/([^/]+)", self._look),
             ("offers", "GET", "/api/v1/instance-types", self._types),
             ("create", "POST", "/api/v1/instance-operations/launch", self._launch),
             ("delete", "POST", "/api/v1/instance-operations/terminate", self._terminate),
@@ -98,6 +99,10 @@ class FakeLambda(FakeApi):
         if ready:
             shown |= {"ip": "198.51.100.7", "private_ip": "10.19.0.7"}
         return shown
+
+    def _look(self, call: Call) -> Answer:
+        thing = self.find(call.match[1])
+        return Answer(200, {"data": self._instance(thing)}) if thing else self.error(404, "the instance does not exist")
 
     def _types(self, _call: Call) -> Answer:
         entry = {"instance_type": TYPE, "regions_with_capacity_available": [REGION]}

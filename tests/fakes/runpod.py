@@ -38,6 +38,8 @@ class FakeRunpod(FakeApi):
         return [
             ("list", "GET", "/v2/pods", self._pods),
             ("list_clusters", "GET", "/v2/clusters", self._clusters),
+            ("look", "GET", "/v2/pods/([^/]+)", lambda call: self._look(call, self._pod)),
+            ("look_cluster", "GET", "/v2/clusters/([^/]+)", lambda call: self._look(call, self._cluster)),
             ("offers", "GET", "/v2/catalog/gpus", self._gpus),
             ("create", "POST", "/v2/pods", self._create),
             ("create_cluster", "POST", "/v2/clusters", self._create_cluster),
@@ -140,6 +142,11 @@ class FakeRunpod(FakeApi):
             "network": {"cidr": "10.65.0.0/16", "vxlanId": 42, "vxlanPort": 4789},
             "createdAt": _TIME,
         }
+
+    def _look(self, call: Call, show: t.Callable[[Thing], dict[str, t.Any]]) -> Answer:
+        thing = self.find(call.match[1])
+        is_kind = thing is not None and (thing.fields["kind"] == "cluster") == ("clusters" in call.path)
+        return Answer(200, show(thing)) if thing and is_kind else self.error(404, "not found")
 
     def _gpus(self, call: Call) -> Answer:
         gpu = {

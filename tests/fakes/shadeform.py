@@ -46,6 +46,7 @@ class FakeShadeform(FakeApi):
         return [
             ("list", "GET", "/v1/instances", self._list),
             ("list_clusters", "GET", "/v1/clusters", lambda _call: Answer(200, {"clusters": []})),
+            ("look", "GET", "/v1/instances/([^/]+)/info", self._look),
             ("offers", "GET", "/v1/instances/types", self._types),
             ("create", "POST", "/v1/instances/create", self._create),
             ("delete", "POST", "/v1/instances/([^/]+)/delete", self._delete),
@@ -112,6 +113,11 @@ class FakeShadeform(FakeApi):
             "created_at": _TIME,
             "deleted_at": _TIME,
         }
+
+    def _look(self, call: Call) -> Answer:
+        self.alive()
+        thing = self.find(call.match[1])
+        return Answer(200, self._instance(thing)) if thing else self.error(404, "not found")
 
     def _types(self, _call: Call) -> Answer:
         offer = {

@@ -66,6 +66,7 @@ class SimProvider:
         self.machines: dict[str, SimMachine] = {}
         self.answers: list[OrderResult | float | None] = []
         self.list_faults: list[t.Any] = []
+        self.look_faults: list[t.Any] = []
         self.offer_faults: list[t.Any] = []
         self.delete_faults: list[t.Any] = []
         self.orders: list[Order] = []
@@ -134,6 +135,10 @@ class SimProvider:
             host=item.host,
             record=item.record,
         )
+
+    def knows(self, instance: Instance) -> bool:
+        _next(self.look_faults)
+        return instance.id in self.machines
 
     def delete(self, instance: Instance) -> bool:
         fault = _next(self.delete_faults)

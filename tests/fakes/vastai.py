@@ -46,6 +46,7 @@ class FakeVast(FakeApi):
     def routes(self) -> list[tuple[str, str, str, Route]]:
         return [
             ("list", "GET", "/api/v1/instances/", self._list),
+            ("look", "GET", "/api/v0/instances/([0-9]+)/", self._look),
             ("offers", "POST", "/api/v0/bundles/", self._search),
             ("create", "PUT", "/api/v0/asks/([0-9]+)/", self._take),
             ("delete", "DELETE", "/api/v0/instances/([0-9]+)/", self._delete),
@@ -132,6 +133,13 @@ class FakeVast(FakeApi):
                 "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "41022"}]},
             }
         return shown
+
+    def _look(self, call: Call) -> Answer:
+        thing = self.find(call.match[1])
+        if thing is None:
+            return Answer(400, {"success": False, "error": "no_such_instance", "msg": "not found"})
+        # This form has the environment as words.
+        return Answer(200, {"instances": {**self._instance(thing), "extra_env": ["-p 22:22"], "ports": []}})
 
     def _search(self, call: Call) -> Answer:
         names = call.body.get("gpu_name", {}).get("in")

@@ -532,7 +532,7 @@ def test_rent_says_what_it_ends_at_its_start(shop: Shop, cloud: FakeLambda, said
     (ours,) = cloud.alive()
     cloud.make("copy of it", ssh_key_names=["bobs"], tags=list(ours.fields["tags"]), end="active")
     result = shop.rent("lambda")
-    assert any(line.startswith("copy of it: is a second machine") for line in said), said
+    assert any(line.startswith("copy of it: lambda-2 is a second machine") for line in said), said
     assert any("copy of it" in line for line in result["history"])
 
 

@@ -51,10 +51,10 @@ def test_only_what_is_sold_can_be_ordered(name: str) -> None:
         assert api.alive() == []
         assert isinstance(provider.create(order(OFFERS[name])), OrderAccepted)
         (made,) = provider.list_instances()
-        assert made.token == "0000abcd" and made.price_usd_per_hour
+        assert made.token == "0000abcd" and made.price_usd_per_hour and provider.knows(made)
         assert provider.delete(made)
         clock.sleep(60)
-        assert provider.list_instances() == () and not provider.delete(made)
+        assert provider.list_instances() == () and not provider.delete(made) and not provider.knows(made)
     assert api.alive() == [] and api.violations == []
 
 

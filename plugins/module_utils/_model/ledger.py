@@ -17,6 +17,7 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 from .lease import Instance, Resource
+from .offer import Hardware
 from .timestamps import format_time, parse_time
 
 EventKind = t.Literal[
@@ -106,6 +107,18 @@ class LedgerEvent:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SecondMachine:
+    """Another machine that was listed under a lease's token: it bills from the order on, ``until`` its delete.
+
+    Its price is the lease's where ``usd_per_hour`` is None: both are of one order.
+    """
+
+    id: str
+    usd_per_hour: float | None = None
+    until: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
     """One rented resource: the sum of the events of one (token, resource).
 
@@ -118,7 +131,8 @@ class Lease:
     ``until`` is when the process that ordered it will have stopped waiting for it.
     ``fingerprints`` are those of the credentials that made or saw it, ``apis`` the addresses at which, ``seen_ids`` the
     ids under which listings showed it by its token; ``was_taken`` means that its provider accepted a delete of it.
-    ``price_usd_per_hour`` is the highest that was offered or listed.
+    ``price_usd_per_hour`` is the highest that was offered or listed. ``seconds`` are other machines that its order has
+    led to, ``ordered`` is what it was for, where the ledger has it.
     """
 
     token: str
@@ -147,6 +161,8 @@ class Lease:
     apis: tuple[str, ...] = ()
     seen_ids: tuple[str, ...] = ()
     was_taken: bool = False
+    seconds: tuple[SecondMachine, ...] = ()
+    ordered: Hardware | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -185,12 +201,23 @@ class Lease:
     def cost_usd(self, now: float) -> float | None:
         """Return dollars since the create call (a provider may bill from there), None without a price.
 
-        A lease that a run took over later costs that run from then on.
+        A lease that a run took over later costs that run from then on. A second machine of its order costs as well.
         """
-        if self.price_usd_per_hour is None:
-            return None
         since = self.intent_at if self.run_at is None else self.run_at
-        return self.price_usd_per_hour * max(0.0, now - since) / 3600
+        times = [(self.price_usd_per_hour, now), *self.list_seconds(now)]
+        if any(price is None for price, _until in times):
+            return None
+        return sum((price or 0.0) * max(0.0, until - since) / 3600 for price, until in times)
+
+    def list_seconds(self, now: float) -> list[tuple[float | None, float]]:
+        """Return the price and the end, ``now`` without one, of each second machine."""
+        return [
+            (
+                self.price_usd_per_hour if item.usd_per_hour is None else item.usd_per_hour,
+                now if item.until is None else item.until,
+            )
+            for item in self.seconds
+        ]
 
 
 def higher_price(*prices: float | None) -> float | None:
@@ -224,7 +251,21 @@ def _first_lease(event: LedgerEvent) -> Lease:
     )
 
 
+def _apply_second(lease: Lease, event: LedgerEvent) -> Lease:
+    """Return a lease after what happened to a second machine of its order: it is found, or deleted."""
+    known = {item.id: item for item in lease.seconds}
+    before = known.get(event.id or "", SecondMachine(event.id or ""))
+    price = higher_price(before.usd_per_hour, event.price_usd_per_hour)
+    known[before.id] = SecondMachine(before.id, price, parse_time(event.at) if event.event == "deleted" else None)
+    # Its own id stays the last one.
+    others = tuple(item for item in lease.ids if item != before.id)
+    seen = _add(lease.seen_ids, before.id)
+    return dataclasses.replace(lease, seconds=tuple(known.values()), ids=(before.id, *others), seen_ids=seen)
+
+
 def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
+    if (event.evidence or {}).get("second"):
+        return _apply_second(lease, event)
     at = parse_time(event.at)
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
@@ -240,6 +281,15 @@ def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
     changes["seen_ids"] = _add(lease.seen_ids, event.id if event.event in _SEEN else None)
     if event.evidence and "until" in event.evidence:
         changes["until"] = parse_time(event.evidence["until"])
+    if event.event in ("deleted", "verified"):
+        changes["seconds"] = tuple(
+            dataclasses.replace(item, until=at)
+            if item.until is None and (event.event == "verified" or item.id == event.id)
+            else item
+            for item in lease.seconds
+        )
+    if event.evidence and isinstance(event.evidence.get("ordered"), t.Mapping):
+        changes["ordered"] = Hardware.of_values(event.evidence["ordered"])
     ids = tuple(item for item in ids if item not in strangers)
     changes["seen_ids"] = tuple(item for item in changes["seen_ids"] if item not in strangers)
     return dataclasses.replace(

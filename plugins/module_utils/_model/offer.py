@@ -14,6 +14,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
+from .quantity import parse_finite
 
 OfferKind = t.Literal["vm", "container", "baremetal"]
 OfferUnit = t.Literal["machine", "cluster"]
@@ -37,6 +38,20 @@ class Hardware:
         """Return the hardware in a node record; an empty record knows nothing."""
         gpu = record.get("gpu") or {}
         return cls(gpu.get("model"), gpu.get("count"), gpu.get("memory_gib"), record.get("memory_gib"))
+
+    @classmethod
+    def of_values(cls, values: t.Mapping[str, t.Any]) -> Hardware:
+        """Return hardware from what :meth:`to_values` gave; a value of another type is unknown."""
+        model, count = values.get("gpu_model"), values.get("gpu_count")
+        return cls(
+            model if isinstance(model, str) else None,
+            count if isinstance(count, int) else None,
+            *(parse_finite(values.get(name), minimum=0) for name in ("gpu_memory_gib", "memory_gib")),
+        )
+
+    def to_values(self) -> dict[str, t.Any]:
+        """Return what is known, as JSON types."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import typing as t
 
 from ...module_utils._http.client import HttpClient
 from ...module_utils._http.clock import Clock
-from ...module_utils._http.messages import HttpRequest, HttpResponse, JsonResponse, json_request
+from ...module_utils._http.messages import HttpRequest, HttpResponse, JsonResponse, decode_json, json_request
 from ...module_utils._http.retry import parse_retry_after
 from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import (
@@ -32,8 +32,9 @@ from ...module_utils._model.lease import (
 from ...module_utils._model.offer import Offer, OfferQuery, Order
 from ...module_utils._secrets.sources import SecretSource
 from .connection import ProviderConnection
+from .listing import FRESH
 from .node_record import ProviderHost
-from .parsing import JsonObject, error_words, positive, text
+from .parsing import JsonObject, as_mapping, error_words, positive, text
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.
@@ -99,6 +100,10 @@ class MachineProvider(ProviderAccount):
 
         Raises TransportError.
         """
+
+    @abc.abstractmethod
+    def knows(self, instance: Instance) -> bool:
+        """Return whether the provider knows a machine by its id, and it has not ended. Raises TransportError."""
 
     @abc.abstractmethod
     def create(self, order: Order) -> OrderResult:
@@ -215,6 +220,35 @@ def send_delete(
     if absent(response):
         return False
     raise http.status_error(request, response)
+
+
+def knows_id(
+    http: HttpClient,
+    path: str,
+    build: t.Callable[[JsonObject], Instance],
+    key: str = "",
+    absent: t.Callable[[HttpResponse], bool] = _is_not_found,
+) -> bool:
+    """Return whether an answer to a machine's own path shows it, and not as gone.
+
+    ``key`` is what it stands behind there, ``absent`` whether an answer means that there is none.
+    """
+    request = json_request("GET", path, headers=FRESH)
+    response = http.send(request, allow=(400, 404, 410))
+    if absent(response):
+        return False
+    if response.status >= 400:
+        raise http.status_error(request, response)
+    try:
+        data = as_mapping(decode_json(response.body))
+    except ValueError:
+        raise http.unexpected_response_error(request, response) from None
+    shown = data.get(key) if key else data
+    if not isinstance(shown, dict) or not shown.get("id"):
+        raise http.unexpected_response_error(request, response)
+    machine = _build_safely("", shown, build)
+    # What has ended costs nothing: one that still does bills, whatever its state is called.
+    return machine.state != "gone" or bool(machine.price_usd_per_hour)
 
 
 def build_instance(

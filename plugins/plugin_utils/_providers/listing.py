@@ -20,7 +20,7 @@ from ...module_utils._model.quantity import parse_finite
 from .parsing import JsonObject, as_mapping, error_words, read_items, unexpected_answer
 
 _OK = 200
-_FRESH = {"Cache-Control": "no-cache"}
+FRESH = {"Cache-Control": "no-cache"}
 _ERRORS = re.compile(r"errors?\Z|error_(code|message)\Z|partial\Z|incomplete\Z|truncated\Z", re.I)
 _MORE = re.compile(r"(next|cursor|(page|continuation|after)_?token|has_?(more|next))", re.I)
 _PAGES = re.compile(r"(total_?pages|page_?count|pages)\Z", re.I)
@@ -37,7 +37,7 @@ def read_listing(
     ``follows`` are the keys with which the client itself reads on or counts. Raises :class:`TransportError` for an
     answer that is not whole.
     """
-    answer = http.call(json_request("GET", path, query=query, headers=_FRESH))
+    answer = http.call(json_request("GET", path, query=query, headers=FRESH))
     if answer.status != _OK:
         raise unexpected_answer(api, f"the listing is not whole: status {answer.status}")
     data = as_mapping(answer.data)

@@ -63,6 +63,12 @@ class ProviderApi(AccountApi, t.Protocol):
         ``count`` is the number of machines of a unit cluster.
         """
 
+    def knows(self, instance: Instance) -> bool:
+        """Return whether the provider knows a machine by its id: a second witness beside a listing that lacks it.
+
+        Raise TransportError when that is not known.
+        """
+
     def create(self, order: Order) -> OrderResult:
         """Place one order; an answer of the provider is never raised, a call that may have worked never repeated."""
 
@@ -104,6 +110,14 @@ def explain_failure(error: Exception) -> str:
         trace = trace.tb_next
     place = f" at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}" if trace else ""
     return f"the answer cannot be read ({type(error).__name__}{place})"
+
+
+def ask_for_id(account: ProviderApi, instance: Instance) -> tuple[bool | None, str]:
+    """Return whether a provider knows a machine by its id, None with the problem where that is not known."""
+    try:
+        return account.knows(instance), ""
+    except Exception as error:
+        return None, explain_failure(error)
 
 
 def await_answer[T](scheduler: Scheduler, work: concurrent.futures.Future[T], until: float) -> T:

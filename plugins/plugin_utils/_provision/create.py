@@ -15,9 +15,10 @@ from ...module_utils._model.lease import InstanceName, OrderUnsettled, TeardownP
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
 from ...module_utils._model.timestamps import parse_time
-from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
+from .api import Prober, ProviderApi, Scheduler, ask_for_id, await_answer, explain_failure, read_identities
 from .bill.known_bill import describe_pool, find_clock_offset, format_price, use_server_time
 from .bill.listing_rules import find_account_problem, index_leases, list_shown
+from .bill.teardown_proof import add_billing
 from .create_adopt import Listings, find_strays, find_surplus, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
@@ -31,18 +32,20 @@ from .create_state import (
     Finish,
     ListAccount,
     MachineProbed,
+    MachineRead,
     OrderAnswered,
     OrderSent,
     PlaceOrder,
     PoolRequest,
     PoolState,
     ProbeMachine,
+    ReadMachine,
     SlotLease,
     WaitUntil,
 )
 from .delete import AccountApis, delete_leases, list_account, list_accounts
 from .delete_state import DeleteRequest
-from .ledger.ledger_events import create_events, lease_event, pending_event
+from .ledger.ledger_events import create_events, lease_event, pending_event, second_events
 from .ledger.ledger_session import LedgerSession
 from .readiness import ProbeReport
 from .reconcile import reconcile
@@ -124,6 +127,8 @@ class _CreateEffects:
             return state, lambda: list_account(self._providers[action.provider], self._scheduler).listing
         if isinstance(action, DeleteInstance):
             return state, lambda: self._delete(action)
+        if isinstance(action, ReadMachine):
+            return state, lambda: self._read_machine(action)
         return state, lambda: self._probe(action)
 
     def apply(self, state: PoolState, event: CreateEvent) -> PoolState:
@@ -193,6 +198,11 @@ class _CreateEffects:
         except Exception as error:
             return DeletionAnswered(self._scheduler.now(), action.deletion, explain_failure(error))
         return DeletionAnswered(self._scheduler.now(), action.deletion, existed=existed)
+
+    def _read_machine(self, action: ReadMachine) -> MachineRead:
+        instance = action.instance
+        exists, problem = ask_for_id(self._providers[instance.provider], instance)
+        return MachineRead(self._scheduler.now(), action.slot, instance.token or "", exists, problem)
 
     def _probe(self, action: ProbeMachine) -> MachineProbed:
         if self._prober is None:
@@ -331,6 +341,8 @@ def create_pool(
     for line in state.history:
         report(line)
     _record_awaited(request, providers, session, state, scheduler)
+    for event in second_events(state, state.deletions, read_identities(providers), scheduler.now()):
+        session.record(event)
     effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned)
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
@@ -352,12 +364,31 @@ def create_pool(
     used = {lease.provider for lease in session.leases.values() if lease.open and is_surplus(lease)}
     used |= state.returned_at
     deadline = _first_deadline(session, kept_tokens)
+    left = _list_seconds(state, kept_tokens)
     if not used:
-        return CreateOutcome(state, failure, TeardownProof(), effects.order_count, deadline)
+        return CreateOutcome(state, failure, add_billing(TeardownProof(), left), effects.order_count, deadline)
     deletion = DeleteRequest(request.cluster, scheduler.now() + terms.release_timeout_s)
     apis = {name: providers[name] for name in used & set(providers)}
-    proof = delete_leases(deletion, is_surplus, apis, session, scheduler, report)
+    proof = add_billing(delete_leases(deletion, is_surplus, apis, session, scheduler, report), left)
     return CreateOutcome(state, failure, proof, effects.order_count, deadline)
+
+
+def _list_seconds(state: PoolState, kept_tokens: t.Collection[str]) -> list[dict[str, t.Any]]:
+    """Return, as a proof has them, the machines beside the one of their order that are not proved gone."""
+    return [
+        {
+            "token": item.instance.token,
+            "resource": item.instance.resource,
+            "provider": item.instance.provider,
+            "ids": [item.instance.id],
+            "name": item.instance.name,
+            "usd_per_hour": item.price,
+            "problem": "a second machine of one order, not proved gone: run this again",
+            "delete_failed": item.stuck,
+        }
+        for item in state.deletions
+        if item.instance.token in kept_tokens
+    ]
 
 
 def _first_deadline(session: LedgerSession, tokens: t.Collection[str]) -> str | None:

@@ -15,6 +15,7 @@ import typing as t
 from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease, higher_price
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
+from .bill.known_bill import describe_second
 from .bill.listing_rules import find_standing, index_leases
 from .create_reduce import advance, queue_deletion
 from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
@@ -99,7 +100,8 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
     instance = next((item for item in listed if item.id == lease.id), listed[0])
     for extra in listed:
         if extra.id != instance.id:
-            state = queue_deletion(state, extra, "is a second machine of one order")
+            reason = describe_second(extra, lease.price_usd_per_hour)
+            state = queue_deletion(state, extra, reason, lease.price_usd_per_hour)
     is_joined = lease.state == "joined"
     if instance.terminal and not is_joined:
         return queue_deletion(state, instance, f"{lease.provider} reports {instance.detail or instance.state}")
@@ -122,6 +124,7 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
         instance=instance,
         protected=is_joined,
         seen_ids=lease.seen_ids,
+        ordered=lease.ordered,
     )
     slot = dataclasses.replace(slot, phase="ready" if is_joined and is_running else "booting", lease=slot_lease)
     return state.with_slot(slot)
@@ -132,7 +135,15 @@ def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     if not lease.open or traits is None:
         return state.with_abandoned(lease.token)
     slot = _free_slot(state, lease.name)
-    slot_lease = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
+    slot_lease = SlotLease(
+        lease.token,
+        lease.name,
+        lease.provider,
+        lease.intent_at,
+        lease.price_usd_per_hour,
+        lease.id,
+        ordered=lease.ordered,
+    )
     until = min(lease.intent_at, now) + traits.settle_s
     if slot is not None and not lease.settled and now < until:
         return state.with_slot(dataclasses.replace(slot, phase="unsettled", lease=slot_lease, until=until))

@@ -28,6 +28,7 @@ from .create_state import (
     SlotLease,
     WaitUntil,
 )
+from .create_witness import due_reads
 
 PROBE_INTERVAL_S = 5.0
 
@@ -42,20 +43,30 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
         *_due_deletions(state, now),
         *_due_listings(state, now),
         *_due_probes(state, now),
+        *due_reads(state, now),
         *_due_orders(state, now),
     )
     due = tuple(action for action in actions if action.key not in state.in_flight)
     if due:
         return due
-    if state.is_ready and not any(item.is_open for item in state.deletions) and not state.in_flight:
+    if state.is_ready and not _awaits_deletion(state, now) and not state.in_flight:
         return Finish()
     return WaitUntil(min(_wake_times(state, now), default=now + 60.0))
+
+
+def _awaits_deletion(state: PoolState, now: float) -> bool:
+    """Return whether a machine is still to be deleted, or a second one of a kept order to be gone from listings."""
+    kept = {lease.token for _slot, lease in leased_slots(state)}
+    return any(
+        item.is_open or (not item.stuck and item.instance.token in kept and now < state.request.timeout_at)
+        for item in state.deletions
+    )
 
 
 def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state) or find_other_size(state)
+    reason = state.failure or find_broken_cap(state) or find_other_hardware(state) or find_other_size(state)
     if reason or state.is_ready:
         return reason
     if now >= request.timeout_at:
@@ -106,12 +117,12 @@ def next_candidate(state: PoolState, now: float) -> int | None:
     return None
 
 
-def find_lost_gpus(state: PoolState) -> str:
-    """Return which machine of a complete pool lists fewer GPUs than its order: a restart may find none free."""
+def find_other_hardware(state: PoolState) -> str:
+    """Return which machine of a complete pool lists other hardware than its order: a restart may find no GPU free."""
     for slot, lease in leased_slots(state):
         if not (lease.protected and lease.instance):
             continue
-        ordered = Hardware(gpu_count=ordered_hardware(state, slot).gpu_count)
+        ordered = ordered_hardware(state, slot)
         for machine in lease.instance.machines:
             problems = sold_problems(ordered, Hardware.of_record(machine.record))
             if problems:
@@ -172,8 +183,8 @@ def _due_probes(state: PoolState, now: float) -> t.Iterator[ProbeMachine]:
 
 def ordered_hardware(state: PoolState, slot: MachineSlot) -> Hardware:
     """Return what a slot's machine was ordered with; of an order of an earlier call, what its candidates ask for."""
-    if slot.choice is not None:
-        return slot.choice.offer.hardware
+    if slot.lease is not None and slot.lease.ordered is not None:
+        return slot.lease.ordered
     provider = slot.lease.provider if slot.lease else None
     wanted = {
         Hardware(item.gpu_model, item.gpu_count, item.gpu_memory_gib_min, item.memory_gib_min)
@@ -288,6 +299,8 @@ def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:
     for slot, lease in leased_slots(state):
         if slot.phase == "booting" and lease.instance and lease.probe_at > now:
             yield lease.probe_at
+        if lease.ask_at is not None and lease.ask_at > now:
+            yield lease.ask_at
         if slot.throttled and slot.until > now:
             yield slot.until
     if any(slot.phase == "wanted" for slot in state.slots):

@@ -10,6 +10,7 @@ import dataclasses
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from ...module_utils._model.ledger import higher_price
 from ...module_utils._model.offer import Hardware, sold_problems
+from .bill.known_bill import describe_second
 from .bill.listing_rules import disputed_id
 from .create_plan import (
     PROBE_INTERVAL_S,
@@ -25,6 +26,7 @@ from .create_state import (
     DeleteInstance,
     DeletionAnswered,
     MachineProbed,
+    MachineRead,
     MachineSlot,
     OrderAnswered,
     OrderSent,
@@ -32,6 +34,7 @@ from .create_state import (
     QueuedDeletion,
     SlotLease,
 )
+from .create_witness import ask_for, judge_read
 from .delete_state import DELETE_AGAIN_S, machine_absence_gap
 
 CAPACITY_RETRY_S = 30.0
@@ -52,6 +55,8 @@ def reduce(state: PoolState, event: CreateEvent) -> PoolState:
         state = _apply_listing(_finish_action(state, f"list:{event.provider}"), event)
     elif isinstance(event, MachineProbed):
         state = _apply_probe(_finish_action(state, f"probe:{event.token}:{event.member}"), event)
+    elif isinstance(event, MachineRead):
+        state = _apply_read(_finish_action(state, f"read:{event.token}"), event)
     else:
         instance = event.deletion.instance
         state = _apply_deletion(_finish_action(state, f"delete:{instance.provider}:{instance.id}"), event)
@@ -62,7 +67,12 @@ def advance(state: PoolState, now: float) -> PoolState:
     """Return the state after the rules for the whole gang: boot limits, the next candidate, the failure."""
     for slot in state.slots:
         lease = slot.lease
-        if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
+        if slot.phase != "booting" or lease is None or lease.ask_at is not None:
+            continue
+        if now - lease.since > state.traits[lease.provider].boot_limit_s:
+            if lease.protected and lease.id is not None and lease.instance is None:
+                state = ask_for(state, slot, lease, now)
+                continue
             waited = (
                 f"for {now - lease.since:.0f} s"
                 if lease.protected
@@ -95,7 +105,15 @@ def _finish_action(state: PoolState, key: str) -> PoolState:
 
 def _apply_order(state: PoolState, event: OrderSent) -> PoolState:
     offer = event.choice.offer
-    lease = SlotLease(event.token, event.name, offer.provider, event.at, offer.price_usd_per_hour, region=offer.region)
+    lease = SlotLease(
+        event.token,
+        event.name,
+        offer.provider,
+        event.at,
+        offer.price_usd_per_hour,
+        region=offer.region,
+        ordered=offer.hardware,
+    )
     counts = {**state.order_counts, event.choice.key: state.order_counts.get(event.choice.key, 0) + 1}
     pace = state.traits[offer.provider].create_interval_s
     next_order_at = {**state.next_order_at, offer.provider: event.at + pace} if pace else state.next_order_at
@@ -226,18 +244,20 @@ def _delete_late_machine(state: PoolState, item: Instance) -> PoolState:
 def _update_listed_slot(
     state: PoolState, slot: MachineSlot, lease: SlotLease, listed: list[Instance], event: AccountListed
 ) -> PoolState:
-    instance = next((item for item in listed if item.id == lease.id), listed[0])
+    ending = {item.instance.id for item in state.deletions}
+    kept = sorted(listed, key=lambda item: (item.id != lease.id, item.id in ending))
+    instance = kept[0]
     state = _note_listed(state, lease, instance, listed)
     price = higher_price(lease.price, instance.price_usd_per_hour)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
     lacks_members = instance.state != "running" and 0 < len(instance.members) < state.request.machines_per_order
     if lease.protected and (instance.terminal or lacks_members):
         # A host that is offline for a moment must not cost a run its machine.
-        lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
+        lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price, ask_at=None)
         state = state.with_slot(dataclasses.replace(slot, lease=lease))
         return _wait_for_machine(state, slot, lease, event, f"{lease.provider} reports {instance.detail}")
     lease = dataclasses.replace(
-        lease, id=instance.id, missing_since=None, disputed=False, instance=instance, price=price
+        lease, id=instance.id, missing_since=None, disputed=False, instance=instance, price=price, ask_at=None
     )
     slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
@@ -260,7 +280,7 @@ def _note_listed(state: PoolState, lease: SlotLease, instance: Instance, listed:
     """Note which machine an order has led to, and queue the deletion of any other that the listing has of it."""
     for extra in listed:
         if extra.id != instance.id:
-            state = queue_deletion(state, extra, "is a second machine of one order")
+            state = queue_deletion(state, extra, describe_second(extra, lease.price), lease.price)
     return state.with_history(f"{lease.name}: found as {instance.id}") if lease.id is None else state
 
 
@@ -309,7 +329,20 @@ def _wait_for_machine(
         shown = next(item.name for item in event.instances if item.id == lease.id)
         failure = f"nothing is ordered in place of {lease.name}: {disputed_id(str(lease.id), shown)}"
         return dataclasses.replace(state, failure=state.failure or failure)
+    is_listed = any(item.id == lease.id for item in event.instances)
+    if lease.protected and lease.id is not None and not is_listed:
+        return ask_for(state, slot, slot.lease or lease, event.at)
     return replace_machine(state, slot, reason)
+
+
+def _apply_read(state: PoolState, event: MachineRead) -> PoolState:
+    slot = state.slots[event.slot]
+    lease = slot.lease
+    if lease is None or lease.token != event.token or lease.ask_at is None:
+        return state
+    kept = judge_read(state, slot, lease, event)
+    reason = f"is no longer listed by {lease.provider}, which does not know its id"
+    return replace_machine(state, slot, reason) if kept is None else kept
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:

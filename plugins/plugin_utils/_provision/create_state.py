@@ -82,8 +82,10 @@ class SlotLease:
 
     ``since`` is when its boot time began, ``missing_since`` when the first of the listings in a row was asked for that
     lack it (or, of a protected one, show it unusable). ``disputed`` means that its id is listed without its token.
-    ``seen_ids`` are those that a listing showed under its token before. ``first_answers`` holds when each machine first
-    answered over SSH, ``passed_members`` the machines that passed the readiness gate.
+    ``ask_at`` is when its provider is to be asked for its id, as listings lack it for long and it is protected.
+    ``seen_ids`` are those that a listing showed under its token before, ``ordered`` is what its order was for.
+    ``first_answers`` holds when each machine first answered over SSH, ``passed_members`` the machines that passed the
+    readiness gate.
     """
 
     token: str
@@ -102,6 +104,8 @@ class SlotLease:
     problems: tuple[str, ...] = ()
     protected: bool = False
     seen_ids: tuple[str, ...] = ()
+    ask_at: float | None = None
+    ordered: Hardware | None = None
 
     def owns(self, instance: Instance, cluster: str) -> bool:
         """Return whether a listed instance is this lease's (see :meth:`Lease.owns`)."""
@@ -276,7 +280,19 @@ class Finish:
     reason: str = ""
 
 
-CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadMachine:
+    """Ask a provider for the machine of a slot by its id, which listings lack."""
+
+    slot: int
+    instance: Instance
+
+    @property
+    def key(self) -> str:
+        return f"read:{self.instance.token}"
+
+
+CreateAction = PlaceOrder | ListAccount | ProbeMachine | DeleteInstance | ReadMachine
 
 
 # Events: what happened, with its time.
@@ -335,6 +351,17 @@ class MachineProbed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MachineRead:
+    """A provider was asked for a machine's id: it ``exists``, or does not, or None because of ``problem``."""
+
+    at: float
+    slot: int
+    token: str
+    exists: bool | None = None
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
     """A delete call was answered; ``problem`` says why it failed. ``existed`` is false for an id that is not known."""
 
@@ -344,4 +371,4 @@ class DeletionAnswered:
     existed: bool = True
 
 
-CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered
+CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | MachineRead | DeletionAnswered

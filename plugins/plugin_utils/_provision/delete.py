@@ -63,6 +63,7 @@ class _DeleteEffects:
         self._report = report
         self._reported: set[LeaseKey] = set()
         self._stuck: set[LeaseKey] = set()
+        self._renamed: set[LeaseKey] = set()
 
     def decide(self, state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
         return delete_plan.decide(state, now)
@@ -79,6 +80,7 @@ class _DeleteEffects:
             self._session.record(line)
         self._report_waits(after)
         self._report_stuck(after)
+        self._report_renamed(after)
         return after
 
     def _report_waits(self, state: DeleteState) -> None:
@@ -94,6 +96,14 @@ class _DeleteEffects:
                 f"{_join_names(items)}: no longer listed at {name}; proved gone when no listing has shown it for "
                 f"{delete_plan.absence_gap(state, items[0]):.0f} s"
             )
+
+    def _report_renamed(self, state: DeleteState) -> None:
+        """Report once the machines that their provider lists under another name than the ledger."""
+        for item in state.terminations.values():
+            shown = [x.name for x in item.listed_instances if x.resource == item.lease.resource and not x.is_nameless]
+            if any(name != item.lease.name for name in shown) and item.key not in self._renamed:
+                self._renamed.add(item.key)
+                self._report(f"{item.lease.name}: is listed as {', '.join(shown)} at {item.lease.provider}")
 
     def _report_stuck(self, state: DeleteState) -> None:
         """Report once for each machine that a delete was accepted of and that does not end."""

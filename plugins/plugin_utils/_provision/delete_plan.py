@@ -323,7 +323,7 @@ def _lease_for_listed(instance: Instance, state: DeleteState) -> Lease:
         ),
         cluster=state.request.cluster,
         pool=recorded[0].pool if recorded else parts.pool if parts else "unknown",
-        name=instance.name,
+        name=recorded[0].name if recorded else instance.name,
         provider=instance.provider,
         account=state.accounts[instance.provider].name,
         state="adopted" if recorded else "orphan",

@@ -79,10 +79,25 @@ class Termination:
         return len(self.absent_at) >= 2
 
     @property
-    def usd_per_hour(self) -> float | None:
-        """Return what it counts at: the higher one of the lease's price and of what it is listed at now."""
+    def own_price(self) -> float | None:
+        """Return what one machine of it counts at: the higher one of the lease's price and of what is listed now."""
         listed = (item for item in self.listed_instances if item.resource == self.lease.resource)
         return higher_price(self.lease.price_usd_per_hour, *(item.price_usd_per_hour for item in listed))
+
+    @property
+    def second_ids(self) -> tuple[str, ...]:
+        """Return the ids that are listed of it beside its own: of other machines of the same order."""
+        listed = [item.id for item in self.listed_instances if item.resource == self.lease.resource]
+        own = self.lease.id if self.lease.id in listed else next(iter(listed), None)
+        return tuple(item for item in listed if item != own)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return what it counts at: for each machine that is listed of it the higher of its price and the lease's."""
+        own = self.lease.price_usd_per_hour
+        listed = [item for item in self.listed_instances if item.resource == self.lease.resource]
+        prices = [higher_price(own, item.price_usd_per_hour) for item in listed] or [own]
+        return None if None in prices else sum(price or 0.0 for price in prices)
 
     @property
     def is_finished(self) -> bool:

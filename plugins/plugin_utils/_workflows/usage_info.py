@@ -39,6 +39,7 @@ def read_usage(
     gpus = _count_gpus(records)
     leases = [lease for lease in content.leases.values() if lease.machine and not lease.never_made]
     rented = [_rented_time(lease, gpus, now) for lease in leases]
+    rented += [time for lease in leases for time in _second_times(lease, gpus, now)]
     rows = build_usage(rented, uses, keys, begin, min(end, now))
     clipped = [(max(begin, time.since), min(end, time.until), time.usd_per_hour) for time in rented]
     costs = [(price or 0.0) * max(0.0, last - first) / 3600 for first, last, price in clipped]
@@ -73,6 +74,14 @@ def _rented_time(lease: Lease, gpus: t.Mapping[str, int], now: float) -> RentedT
     # Whether an order without an answer has made a machine is not known.
     price = lease.price_usd_per_hour if lease.ids else None
     return RentedTime(lease.name, lease.token, lease.intent_at, until, price, gpus.get(lease.token))
+
+
+def _second_times(lease: Lease, gpus: t.Mapping[str, int], now: float) -> t.Iterator[RentedTime]:
+    """Yield the times of other machines that a lease's order has led to: no run holds one."""
+    last = now if lease.open else lease.changed_at
+    for item, (price, until) in zip(lease.seconds, lease.list_seconds(last), strict=True):
+        name, key = f"{lease.name} (second machine {item.id})", f"{lease.token} {item.id}"
+        yield RentedTime(name, key, lease.intent_at, until, price, gpus.get(lease.token))
 
 
 def _list_doubts(leases: t.Iterable[Lease], events: t.Iterable[LedgerEvent], now: float) -> t.Iterator[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._http.messages import JsonResponse
+from ....module_utils._http.messages import HttpResponse, JsonResponse
+from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import (
     Instance,
@@ -28,6 +29,7 @@ from ..base import (
     build_instance,
     build_instances,
     classify_preparation_error,
+    knows_id,
     post_request,
     send_delete,
     send_order,
@@ -112,10 +114,14 @@ class LambdaProvider(MachineProvider):
         instances = build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
         return tuple(item for item in instances if item.state != "gone")
 
+    def knows(self, instance: Instance) -> bool:
+        path = route("/instances/{id}", id=instance.id)
+        return knows_id(self._http, path, lambda raw: _parse_instance(raw, self.account), "data", _is_unknown)
+
     def delete(self, instance: Instance) -> bool:
         """Terminate one instance; an id that is gone is ``object-does-not-exist``, with 400 or 404."""
         request = post_request("/instance-operations/terminate", {"instance_ids": [instance.id]})
-        return send_delete(self._http, request, lambda response: b"object-does-not-exist" in response.body)
+        return send_delete(self._http, request, _is_unknown)
 
     def leftovers(self, clusters: t.Collection[str]) -> tuple[Leftover, ...]:
         """Return file systems with a name of ours; their price is not in the API."""
@@ -147,6 +153,10 @@ class LambdaProvider(MachineProvider):
                 raise
             return name_of_key
         return name
+
+
+def _is_unknown(response: HttpResponse) -> bool:
+    return b"object-does-not-exist" in response.body
 
 
 def _parse_instance(raw: JsonObject, account: str) -> Instance:

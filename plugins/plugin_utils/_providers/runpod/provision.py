@@ -29,6 +29,7 @@ from ..base import (
     ProviderDeclaration,
     build_instance,
     build_instances,
+    knows_id,
     post_request,
     send_delete,
     send_order,
@@ -98,6 +99,11 @@ class RunpodProvider(MachineProvider):
             if pod.state != "gone" or pod.price_usd_per_hour:
                 members.get(str(cluster.get("id")), alone).append(pod)
         return (*(_build_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
+
+    def knows(self, instance: Instance) -> bool:
+        if instance.resource == "cluster":
+            return knows_id(self._http, route("/clusters/{id}", id=instance.id), lambda raw: _build_cluster(raw, []))
+        return knows_id(self._http, route("/pods/{id}", id=instance.id), self._pod)
 
     def delete(self, instance: Instance) -> bool:
         path = "/clusters/{id}" if instance.resource == "cluster" else "/pods/{id}"

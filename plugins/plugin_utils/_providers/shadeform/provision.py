@@ -28,6 +28,7 @@ from ..base import (
     build_instance,
     build_instances,
     classify_preparation_error,
+    knows_id,
     post_request,
     send_delete,
     send_order,
@@ -104,6 +105,10 @@ class ShadeformProvider(MachineProvider):
     def list_instances(self) -> tuple[Instance, ...]:
         instances = build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
         return tuple(item for item in instances if item.state != "gone")
+
+    def knows(self, instance: Instance) -> bool:
+        path = route("/instances/{id}/info", id=instance.id)
+        return knows_id(self._http, path, lambda raw: _parse_instance(raw, self.account))
 
     def delete(self, instance: Instance) -> bool:
         return send_delete(self._http, post_request(route("/instances/{id}/delete", id=instance.id)))

@@ -22,6 +22,7 @@ from ..base import (
     build_instance,
     build_instances,
     classify_preparation_error,
+    knows_id,
     post_request,
     send_delete,
     send_order,
@@ -114,6 +115,12 @@ class VastProvider(MachineProvider):
     def list_instances(self) -> tuple[Instance, ...]:
         return build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
 
+    def knows(self, instance: Instance) -> bool:
+        path = route("/instances/{id}/", id=instance.id)
+        return knows_id(
+            self._http, path, lambda raw: _parse_instance(raw, self.account), "instances", absent=_is_no_instance
+        )
+
     def delete(self, instance: Instance) -> bool:
         """Delete one instance; a failure may be told by ``success`` in the body of a 200."""
         request = json_request("DELETE", route("/instances/{id}/", id=instance.id))
@@ -184,6 +191,11 @@ def _is_ok(response: HttpResponse) -> bool:
 
 def _is_unknown(response: HttpResponse) -> bool:
     return response.status in (404, 410) or _read_body(response).get("error") == "no_such_instance"
+
+
+def _is_no_instance(response: HttpResponse) -> bool:
+    # An instance that has ended may be shown as null.
+    return _is_unknown(response) or _read_body(response).get("instances", {}) is None
 
 
 def _parse_instance(raw: JsonObject, account: str) -> Instance:

@@ -72,11 +72,17 @@ class BillEntry:
     deadline: str | None = None
     reason: str = ""
     problem: str = ""
+    listed_as: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return its name, and the one under which its provider lists it where that is another."""
+        return f"{self.name} (listed as {self.listed_as})" if self.listed_as else self.name
 
     def describe(self) -> str:
         """Return its name, what it costs, and why it is due or when it will be."""
         limit = f", until {self.deadline}" if self.deadline and self.standing == "within_lease" else ""
-        return f"{self.name} ({format_price(self.usd_per_hour)}{f', {self.reason}' if self.reason else limit})"
+        return f"{self.label} ({format_price(self.usd_per_hour)}{f', {self.reason}' if self.reason else limit})"
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the form that results have."""
@@ -89,6 +95,7 @@ class BillEntry:
             "usd_per_hour": self.usd_per_hour,
             "deadline": self.deadline,
             **({"problem": self.problem} if self.problem else {}),
+            **({"listed_as": self.listed_as} if self.listed_as else {}),
         }
 
 
@@ -97,13 +104,14 @@ class KnownBill:
     """What is known of the bill of one cluster.
 
     ``notes`` are to be said, ``doubts`` are what keeps a judgement by time from being right. ``higher`` holds the
-    listed prices above the ledger's.
+    listed prices above the ledger's, ``seconds`` the machines that are listed beside the one of their order.
     """
 
     entries: tuple[BillEntry, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     due: t.Mapping[LeaseKey, str] = types.MappingProxyType({})
+    seconds: tuple[tuple[LeaseKey, Instance], ...] = ()
     higher: t.Mapping[LeaseKey, float] = types.MappingProxyType({})
 
     def select(self, *standings: BillStanding) -> tuple[BillEntry, ...]:
@@ -114,6 +122,12 @@ class KnownBill:
 def format_price(usd_per_hour: float | None) -> str:
     """Return a price for a message. One that is not known is never a number."""
     return "at an unknown price" if usd_per_hour is None else f"{usd_per_hour:.2f} USD per hour"
+
+
+def describe_second(instance: Instance, ordered_at: float | None) -> str:
+    """Return that a machine is listed beside the one of its order, and what it costs."""
+    price = format_price(higher_price(ordered_at, instance.price_usd_per_hour))
+    return f"{instance.id} is a second machine of one order ({price}): it is deleted"
 
 
 def sum_prices(prices: t.Iterable[float | None]) -> float | None:
@@ -134,7 +148,8 @@ def read_bill(
     :param runs: the runs by which leases may be due; without them nothing is asked.
     :param ending: the leases that are being deleted, which are told of elsewhere.
     """
-    listed = _list_owned(index, sights)
+    listed, seconds = _list_owned(index, sights)
+    second_ids = {item.id for _key, item in seconds}
     higher = {lease.key: price for lease, price in _list_higher(index, listed)}
     priced = tuple(
         dataclasses.replace(item, price_usd_per_hour=higher.get(item.key, item.price_usd_per_hour))
@@ -144,7 +159,10 @@ def read_bill(
     due = {} if runs is None else find_due_leases(priced, runs, now, offsets)
     ending_keys = {lease.key for lease in ending}
     entries = [
-        *(_listed_entry(item, index, due) for item in _list_others(index, sights, ending)),
+        *(
+            _listed_entry(item, index, due, is_second=item.id in second_ids)
+            for item in _list_others(index, sights, ending)
+        ),
         *(
             _unlisted_entry(lease, index, sights, due)
             for lease in index.leases
@@ -157,18 +175,30 @@ def read_bill(
         ),
     ]
     clocks = _clock_doubts(index, sights, now)
-    return KnownBill(tuple(entries), _price_notes(index, listed), clocks, due, higher)
+    notes = (*_price_notes(index, listed), *_name_notes(entries))
+    return KnownBill(tuple(entries), notes, clocks, due, seconds, higher)
 
 
-def _list_owned(index: LeaseIndex, sights: t.Mapping[str, Sight]) -> dict[LeaseKey, Instance]:
-    """Return what is listed of each lease of a machine; of a cluster and its pods the cluster."""
+def _list_owned(
+    index: LeaseIndex, sights: t.Mapping[str, Sight]
+) -> tuple[dict[LeaseKey, Instance], tuple[tuple[LeaseKey, Instance], ...]]:
+    """Return what is listed of each lease of a machine, and any other machine of the same order.
+
+    Of a cluster and its pods it is the cluster.
+    """
     owned: dict[LeaseKey, Instance] = {}
+    seconds: list[tuple[LeaseKey, Instance]] = []
     for sight in sights.values():
         for item in sight.listing.instances if sight.listing else ():
             for lease in find_leases(item, index):
-                if lease.owns(item) and (lease.key not in owned or item.resource == lease.resource):
-                    owned[lease.key] = item
-    return owned
+                before = owned.get(lease.key)
+                if not lease.owns(item) or (before and item.resource != lease.resource):
+                    continue
+                if before and before.resource == item.resource and lease.open:
+                    other, item = (before, item) if item.id == lease.id else (item, before)
+                    seconds.append((lease.key, other))
+                owned[lease.key] = item
+    return owned, tuple(seconds)
 
 
 def _list_higher(index: LeaseIndex, listed: t.Mapping[LeaseKey, Instance]) -> t.Iterator[tuple[Lease, float]]:
@@ -188,21 +218,27 @@ def _list_others(index: LeaseIndex, sights: t.Mapping[str, Sight], ending: t.Col
                 yield item
 
 
-def _listed_entry(item: Instance, index: LeaseIndex, due: t.Mapping[LeaseKey, str]) -> BillEntry:
+def _listed_entry(item: Instance, index: LeaseIndex, due: t.Mapping[LeaseKey, str], *, is_second: bool) -> BillEntry:
     leases = find_leases(item, index)
     machine = next((lease for lease in leases if lease.machine and lease.open), leases[0] if leases else None)
     standing = find_standing(item, index)
+    # A device or a member of a cluster has a name of its own.
+    own_name = machine.name if machine and item.resource == machine.resource else ""
+    problem = "is listed again after it was proved gone: run the reap playbook" if standing == "returned" else ""
+    if is_second and machine:
+        problem = f"{item.id} is a second machine of one order, beside {machine.id}: rent or teardown deletes it"
     return BillEntry(
         standing,
         item.provider,
-        item.name if machine is None or not item.is_nameless else machine.name,
+        own_name or item.name,
         item.resource,
         (item.id,),
         machine.token if machine else item.token,
         _entry_price(item, machine),
         machine.deadline if machine else None,
         due.get(machine.key, "") if machine else "",
-        "is listed again after it was proved gone: run the reap playbook" if standing == "returned" else "",
+        problem,
+        item.name if own_name and not item.is_nameless and item.name != own_name else "",
     )
 
 
@@ -263,6 +299,11 @@ def _price_notes(index: LeaseIndex, listed: t.Mapping[LeaseKey, Instance]) -> tu
     return tuple(notes)
 
 
+def _name_notes(entries: t.Iterable[BillEntry]) -> tuple[str, ...]:
+    """Return which machines are listed under another name than the one that they were ordered under."""
+    return tuple(f"{item.name} is listed as {item.listed_as} at {item.provider}" for item in entries if item.listed_as)
+
+
 def _clock_doubts(index: LeaseIndex, sights: t.Mapping[str, Sight], now: float) -> tuple[str, ...]:
     """Return which clocks are off, and which orders are of the future."""
     doubts = [describe_clock(name, sight.clock_offset_s) for name, sight in sights.items() if sight.clock_offset_s]
@@ -308,8 +349,14 @@ def describe_pool(
     due = find_due_leases(recorded, {}, now, state.clock_offsets)
     for entry in bill.select("within_lease"):
         yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {_describe_end(leases[entry.token or ''], due)}"
+    for item in state.deletions:
+        if item.instance.token in tokens:
+            yield f"warning: {item.instance.name}: {item.reason}, and not proved gone yet"
     for entry in bill.select("unlisted"):
-        yield f"{entry.name}: {entry.problem}; rent replaces it where the listings of a minute lack it"
+        yield (
+            f"{entry.name}: {entry.problem}; rent replaces it where the listings of a minute lack it and "
+            f"{entry.provider} does not know its id"
+        )
     yield from (f"warning: {line}" for line in bill.notes)
 
 

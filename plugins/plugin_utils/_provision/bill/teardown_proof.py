@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ....module_utils._model.lease import LeaseProof, Leftover, ProofKind, TeardownProof
@@ -63,6 +64,12 @@ def build_proof(
         within_lease=tuple(item.to_dict() for item in within),
         notes=(*bill.doubts, *bill.notes),
     )
+
+
+def add_billing(proof: TeardownProof, entries: t.Sequence[t.Mapping[str, t.Any]]) -> TeardownProof:
+    """Return a proof with more that may bill."""
+    prices = [proof.residual_usd_per_hour, *(item["usd_per_hour"] for item in entries)]
+    return dataclasses.replace(proof, billing=(*proof.billing, *entries), residual_usd_per_hour=sum_prices(prices))
 
 
 def _lease_proof(termination: Termination) -> LeaseProof:
@@ -167,4 +174,5 @@ def preview_end(termination: Termination, reason: str) -> BillEntry:
         lease.deadline,
         reason,
         problem,
+        next((item.name for item in listed[:1] if not item.is_nameless and item.name != lease.name), ""),
     )

@@ -18,6 +18,7 @@ from ..create_state import (
     OrderAnswered,
     PoolRequest,
     PoolState,
+    QueuedDeletion,
     SlotLease,
 )
 from ..delete_state import DeleteAnswered, DeleteEvent, DeleteState, Termination
@@ -54,9 +55,44 @@ def pending_event(
     request: PoolRequest, accounts: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
     """Return the event of a lease that is awaited, with the time until which its controller may wait."""
+    ordered = {"ordered": lease.ordered.to_values()} if lease.ordered else {}
     return dataclasses.replace(
-        lease_event(request, accounts, lease, at, event), evidence={"until": format_time(request.timeout_at)}
+        lease_event(request, accounts, lease, at, event), evidence={"until": format_time(request.timeout_at), **ordered}
     )
+
+
+def second_events(
+    state: PoolState, found: t.Iterable[QueuedDeletion], accounts: Accounts, at: float
+) -> list[LedgerEvent]:
+    """Return the events of machines that are listed beside the one of their order, which keeps its slot."""
+    return [
+        _second_event(state, item, accounts, at, "adopted") for item in found if _find_kept(state, item) is not None
+    ]
+
+
+def _find_kept(state: PoolState, deletion: QueuedDeletion) -> SlotLease | None:
+    """Return the lease whose slot another machine of the same order has, None for any other deletion."""
+    for slot in state.slots:
+        lease = slot.lease
+        own = lease and (lease.instance.id if lease.instance else lease.id)
+        if lease and own and lease.token == deletion.instance.token and own != deletion.instance.id:
+            return lease
+    return None
+
+
+def _second_event(
+    state: PoolState, deletion: QueuedDeletion, accounts: Accounts, at: float, event: EventKind
+) -> LedgerEvent:
+    instance = deletion.instance
+    lease = SlotLease(
+        instance.token or "",
+        next(slot.lease.name for slot in state.slots if slot.lease and slot.lease.token == instance.token),
+        instance.provider,
+        at,
+        deletion.price,
+        instance.id,
+    )
+    return dataclasses.replace(lease_event(state.request, accounts, lease, at, event), evidence={"second": True})
 
 
 def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
@@ -65,8 +101,11 @@ def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: 
     if isinstance(event, OrderAnswered):
         return _answer_events(old, event, accounts)
     if isinstance(event, AccountListed) and not event.problem:
-        return _listing_events(old, event, new, accounts)
+        found = [item for item in new.deletions if item.acknowledged_at is None and item not in old.deletions]
+        return (*_listing_events(old, event, new, accounts), *second_events(new, found, accounts, event.at))
     if isinstance(event, DeletionAnswered) and not event.problem:
+        if _find_kept(old, event.deletion):
+            return (_second_event(old, event.deletion, accounts, event.at, "deleted"),)
         instance = event.deletion.instance
         lease = SlotLease(
             instance.token or "", instance.name, instance.provider, event.at, event.deletion.price, instance.id
@@ -150,7 +189,13 @@ def _found_events(before: Termination | None, now: Termination, at: float) -> li
     """Return the events of ids that were found for a machine, and of ids that belong to another account's machine."""
     if before is None:
         return [termination_event(now, at, "orphan" if now.lease.state == "orphan" else "adopted", now.ids[0])]
-    events = [termination_event(now, at, "adopted", item) for item in now.ids if item not in before.ids]
+    known = {item.id for item in now.lease.seconds}
+    seconds = [item for item in now.second_ids if item not in {*before.second_ids, *known}]
+    fresh = [item for item in now.ids if item not in before.ids and item not in seconds]
+    events = [termination_event(now, at, "adopted", item) for item in fresh]
+    events += [
+        dataclasses.replace(termination_event(now, at, "adopted", item), evidence={"second": True}) for item in seconds
+    ]
     strangers = [item for item in before.ids if item not in now.ids]
     if strangers:
         entry = termination_event(now, at, "adopted", now.ids[-1])
@@ -171,4 +216,4 @@ def _deleted_events(event: DeleteAnswered, new: DeleteState) -> list[LedgerEvent
 
 def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:
     """Return an event of a lease that is being deleted; ``ident`` is the provider's id, if one is known."""
-    return make_event(termination.lease, event, at, id=ident, price_usd_per_hour=termination.usd_per_hour)
+    return make_event(termination.lease, event, at, id=ident, price_usd_per_hour=termination.own_price)

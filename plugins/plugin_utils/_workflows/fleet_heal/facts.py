@@ -13,7 +13,7 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.gpu_faults import find_lost_gpu
 from ....module_utils._model.heal_plan import FleetFacts, FleetNode, FleetRun
 from ....module_utils._model.job import parse_job
-from ....module_utils._model.lease import AccountIdentity, ProviderTraits
+from ....module_utils._model.lease import Instance
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, on_each_node
@@ -24,7 +24,7 @@ from ..._kube.jobs.spec import gang_selector
 from ..._kube.nodes import gpu_claims, out_of_service
 from ..._kube.nodes.capacity import describe_sick_gpus
 from ..._kube.placement import free_nodes
-from ..._provision.api import ThreadScheduler, read_identities
+from ..._provision.api import ProviderApi, ThreadScheduler, ask_for_id, read_identities
 from ..._provision.bill.listing_rules import find_account_problem, index_leases, list_shown
 from ..._provision.create_state import AccountListed
 from ..._provision.delete import list_account
@@ -390,21 +390,28 @@ def _list_leases(
             if account is None or listing is None or listing.problem:
                 listed |= dict.fromkeys(own, None)
                 continue
-            identity, traits = read_identities({provider: account})[provider], account.traits
-            listed |= {name: _is_usable(lease, listing, identity, traits, ledger) for name, lease in own.items()}
+            listed |= {name: _is_usable(lease, listing, account, ledger) for name, lease in own.items()}
     return listed
 
 
-def _is_usable(
-    lease: Lease, listing: AccountListed, identity: AccountIdentity, traits: ProviderTraits, ledger: t.Collection[Lease]
-) -> bool | None:
-    """Return whether an account lists a machine as usable; None where its listing proves nothing (yet)."""
+def _is_usable(lease: Lease, listing: AccountListed, account: ProviderApi, ledger: t.Collection[Lease]) -> bool | None:
+    """Return whether an account lists a machine as usable; None where its listing proves nothing (yet).
+
+    A machine that is not listed is gone where its provider does not know its id either: a listing may be empty.
+    """
     for item in listing.instances:
         if lease.owns(item) or item.id in lease.ids:
             return item.state in _USABLE_STATES and not item.terminal
     shown = list_shown(listing.instances, index_leases(lease.cluster, ledger, lambda _lease: False))
-    if find_account_problem(lease, identity, ledger, shown):
+    if find_account_problem(lease, read_identities({"": account})[""], ledger, shown):
         return None
     # A new machine may not be listed yet.
     created_at = lease.created_at or lease.intent_at
-    return None if listing.as_of - created_at <= traits.list_lag_s else False
+    if listing.as_of - created_at <= account.traits.list_lag_s:
+        return None
+    if lease.id is None:
+        return False
+    exists, _problem = ask_for_id(
+        account, Instance(lease.provider, lease.id, lease.name, lease.token, "unknown", lease.resource)
+    )
+    return False if exists is False else None

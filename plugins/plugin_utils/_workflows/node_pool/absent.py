@@ -31,6 +31,7 @@ from ..shared.state_dir import StateHome
 from . import run_states
 from .absent_result import build_result
 from .accounts import ModuleResult, Options, open_accounts
+from .gone_runs import end_gone_runs
 from .join_tokens import end_join_tokens
 from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
 
@@ -96,6 +97,7 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         session = LedgerSession(content.events, writer)
         selection = _select_leases(deletion, session, request)
         _record_higher(session, selection.bill, scheduler.now())
+        _record_seconds(session, selection.bill, scheduler.now())
         scope, reasons = selection.scope, selection.list_reasons(session.leases)
         token_problems = end_join_tokens(session, scope, lambda: _open_cluster(options, context), scheduler.now())
         proof = delete_leases(
@@ -108,6 +110,8 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
             listings=selection.listings,
         )
         added = len(session.events) - len(content.events)
+    for record in end_gone_runs(home, session.leases.values()).values():
+        context.report(scrub(f"run {record.run_id} is over: {record.detail}"))
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     elsewhere = () if due_only or not is_whole else _name_other_clusters(deletion, proof)
     proof = dataclasses.replace(proof, hygiene=hygiene, notes=(*proof.notes, *elsewhere))
@@ -182,6 +186,16 @@ def _record_higher(session: LedgerSession, bill: KnownBill, now: float) -> None:
         lease = session.leases[key]
         if lease.state in _HOLDING:
             session.record(make_event(lease, lease.state, now, price_usd_per_hour=price))
+
+
+def _record_seconds(session: LedgerSession, bill: KnownBill, now: float) -> None:
+    """Keep the machines that are listed beside the one of their order: they cost from the order on."""
+    for key, item in bill.seconds:
+        lease = session.leases[key]
+        if lease.state in _HOLDING and all(known.id != item.id or known.until for known in lease.seconds):
+            price = item.price_usd_per_hour
+            event = make_event(lease, "adopted", now, id=item.id, price_usd_per_hour=price, evidence={"second": True})
+            session.record(event)
 
 
 def _run_reader(options: Options, context: Context) -> run_states.ReadClusterRun | None:

@@ -285,7 +285,7 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
     after = before if outcome.failure else sorted(slot.lease.name for slot in state.slots if slot.lease)
     return {
         "changed": bool(outcome.order_count or proof.leases or state.history),
-        "nodes": [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)],
+        "nodes": [] if outcome.failure else [_node_entry(item, name, folder) for item, name in _list_machines(state)],
         "history": list(state.history),
         "placed": outcome.order_count,
         "price_usd_per_hour": _total_price(outcome),
@@ -310,8 +310,15 @@ def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult
     return {}
 
 
-def _list_machines(state: PoolState) -> list[Instance]:
-    return [item for slot in state.slots if slot.lease and slot.lease.instance for item in slot.lease.instance.machines]
+def _list_machines(state: PoolState) -> list[tuple[Instance, str]]:
+    """Return the machines with their names: those of the ledger, whatever they are renamed to at their provider."""
+    found = [slot.lease for slot in state.slots if slot.lease and slot.lease.instance]
+    return [
+        (item, item.name if lease.instance.members else lease.name)
+        for lease in found
+        if lease.instance
+        for item in lease.instance.machines
+    ]
 
 
 def _total_price(outcome: CreateOutcome) -> float | None:
@@ -322,8 +329,8 @@ def _total_price(outcome: CreateOutcome) -> float | None:
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
-def _node_entry(item: Instance, folder: pathlib.Path) -> ModuleResult:
+def _node_entry(item: Instance, name: str, folder: pathlib.Path) -> ModuleResult:
     """Return a node record with its SSH endpoint, and the arguments that pin its host key."""
     endpoint = dataclasses.asdict(item.ssh) if item.ssh else {"host": None, "port": None, "user": None}
     arguments = shlex.join(ssh_options(folder / KNOWN_HOSTS, item.provider, item.id))
-    return {**item.record, "ssh": endpoint, "ssh_arguments": arguments}
+    return {**item.record, "name": name, "ssh": endpoint, "ssh_arguments": arguments}

@@ -13,6 +13,8 @@ from ....module_utils._model.errors import RefusedError, UnreachableError
 from ....module_utils._model.node_report import UnitReport
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, on_each_node
+from ..._provision.ledger.ledger_store import read_ledger
+from ..node_pool.gone_runs import end_gone_runs
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, read_record
 from ..training_job import movement as run_movement
@@ -62,6 +64,12 @@ def read_runs(
     folders = [find_run_folder(home, run_id)] if run_id else home.runs()
     found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
     now = time.time() if now is None else now
+    if any(record["state"] != "ended" for record, _folder in found):
+        ended = end_gone_runs(home, read_ledger(home.folder).leases.values())
+        found = [
+            (ended[name].to_dict() if (name := record["run_id"]) in ended else record, folder)
+            for record, folder in found
+        ]
     entries = [(read_live(home, record, live, now) if live is not None else record, folder) for record, folder in found]
     records = [record for record, _folder in entries]
     result: dict[str, object] = {"runs": records, "summary": [summarize_record(record) for record in records]}

@@ -111,6 +111,32 @@ def test_ending(make: t.Any, rental: str, call: tuple[t.Any, str]) -> None:
         assert caught.value.status == status
 
 
+@pytest.mark.parametrize(
+    ("call", "known"),
+    [
+        (Call("GET", "/api/v1/instances/i-1", answer={"data": {"id": "i-1", "status": "active"}}), True),
+        (Call("GET", "/api/v1/instances/i-1", answer={"data": {"id": "i-1", "status": ["odd"]}}), True),
+        (Call("GET", "/api/v1/instances/i-1", answer={"data": {"id": "i-1", "status": "terminated"}}), False),
+        (Call("GET", "/api/v1/instances/i-1", status=404, answer=lambda_error("global/object-does-not-exist")), False),
+        (Call("GET", "/api/v1/instances/i-1", answer={"data": None}), None),
+        (Call("GET", "/api/v1/instances/i-1", status=404, answer={"message": "no such route"}), None),
+        (Call("GET", "/api/v1/instances/i-1", status=403, answer={}), None),
+        (Call("GET", "/api/v1/instances/i-1", answer={"data": []}), None),
+        (Call("GET", "/api/v1/instances/i-1", answer={}), None),
+        (Call("GET", "/api/v1/instances/i-1", raw=b"<html>"), None),
+    ],
+)
+def test_an_id_is_unknown_only_by_an_answer_that_says_so(call: Call, known: bool | None) -> None:
+    script, provider = scripted(LambdaProvider, call)
+    machine = Instance("lambda", "i-1", NAME, None, "unknown")
+    if known is None:
+        with script, pytest.raises(TransportError):
+            provider.knows(machine)
+    else:
+        with script:
+            assert provider.knows(machine) is known
+
+
 def test_a_listing_of_the_wrong_shape_is_an_error_not_an_empty_account() -> None:
     for make, path in (
         (LambdaProvider, "/api/v1/instances"),

@@ -35,6 +35,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_h
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER, StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimMachine, SimProvider, outage
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.fleet_heal.heal_world import (
     World,
@@ -130,18 +132,21 @@ def test_without_any_run_the_cluster_that_was_brought_up_from_here_is_the_fleet(
 
 
 @pytest.mark.parametrize(
-    ("identity", "listed", "usable"),
+    ("credential", "place", "listed", "known", "usable"),
     [
-        (AccountIdentity("aaaa", "aaaa", "https://a.example"), (), False),
-        (AccountIdentity("bbbb", "bbbb", "https://a.example"), (), None),
-        (AccountIdentity("aaaa", "aaaa", "https://b.example"), (), None),
-        (AccountIdentity("bbbb", "bbbb", "https://b.example"), ("lab-h100-0-1f2e3d4c",), True),
-        (AccountIdentity("aaaa", "aaaa", "https://a.example"), ("i-1",), True),
-        (AccountIdentity("aaaa", "aaaa", "https://a.example"), ("bobs-box",), True),
+        ("aaaa", "a", (), False, False),
+        # A listing may be empty: its provider has the last word on an id.
+        ("aaaa", "a", (), True, None),
+        ("aaaa", "a", (), outage(), None),
+        ("bbbb", "a", (), False, None),
+        ("aaaa", "b", (), False, None),
+        ("bbbb", "b", ("lab-h100-0-1f2e3d4c",), True, True),
+        ("aaaa", "a", ("i-1",), True, True),
+        ("aaaa", "a", ("bobs-box",), True, True),
     ],
 )
 def test_a_machine_is_lost_only_where_an_absence_proves_it(
-    identity: AccountIdentity, listed: tuple[str, ...], usable: bool | None
+    credential: str, place: str, listed: tuple[str, ...], known: bool | Exception, usable: bool | None
 ) -> None:
     event = {"cluster": "lab", "token": "1f2e3d4c", "resource": "instance", "provider": "lambda", "account": "aaaa"}
     event |= {"pool": "h100", "name": "lab-h100-0-1f2e3d4c", "at": format_time(1000.0), "event": "joined", "id": "i-1"}
@@ -150,7 +155,12 @@ def test_a_machine_is_lost_only_where_an_absence_proves_it(
     token = {"lab-h100-0-1f2e3d4c": "1f2e3d4c"}
     instances = tuple(Instance("lambda", "i-1", name, token.get(name), "running") for name in listed)
     listing = AccountListed(5000.0, 5000.0, "lambda", instances)
-    assert facts._is_usable(lease, listing, identity, ProviderTraits(), [lease]) is usable
+    account = SimProvider(VirtualClock(), account=credential)
+    account.api = f"https://{place}.example"
+    if known is True:
+        account.machines["i-1"] = SimMachine("i-1", lease.name, 1.0, 0.0, 0.0, 0.0)
+    account.look_faults = [known] if isinstance(known, Exception) else []
+    assert facts._is_usable(lease, listing, account, [lease]) is usable
 
 
 def test_a_host_whose_kernel_says_that_a_gpu_is_gone_gets_no_gang(world: World) -> None:
