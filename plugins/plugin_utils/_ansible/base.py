@@ -111,8 +111,14 @@ class WorkflowAction(ActionBase):
         # Late: it is of use for remote states alone.
         from .._workflows.shared.state_sync import StateSync
 
-        with StateSync(store, home.folder, is_read_only=self.check, may_be_away=self.is_ending(options)) as state:
-            result = self.work(self._add_kubeconfig(options, variables), variables)
+        state = StateSync(store, home.folder, is_read_only=self.check, may_be_away=self.is_ending(options))
+        try:
+            with state:
+                result = self.work(self._add_kubeconfig(options, variables), variables)
+        except Exception:
+            for problem in state.problems:
+                self._display.warning(problem)
+            raise
         if state.problems:
             result = {**result, "warnings": [*result.get("warnings", []), *state.problems]}
         return result

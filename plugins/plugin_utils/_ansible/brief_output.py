@@ -14,6 +14,8 @@ _ASSERTS = ("ansible.builtin.assert", "assert")
 # What an assertion says that has no words of its own.
 _PASSED = "All assertions passed"
 _MOST_ITEMS = 8
+# What Ansible warns of for each host whose interpreter it has looked for.
+_DISCOVERY = "discovered Python interpreter"
 
 
 class BriefOutput(CallbackBase):
@@ -26,6 +28,8 @@ class BriefOutput(CallbackBase):
         self._changed: dict[str, list[str]] = {}
         self._failed: dict[tuple[str, str], list[str]] = {}
         self._errors: set[str] = set()
+        # By host, in their order.
+        self._items: dict[str, dict[str, None]] = {}
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         """Note the play; it is named when something of it is shown."""
@@ -57,9 +61,19 @@ class BriefOutput(CallbackBase):
         self._warn(result)
         if not ignore_errors:
             self._fail("failed", result)
+        self._items.pop(result.host.get_name(), None)
+
+    def v2_runner_item_on_failed(self, result: t.Any) -> None:
+        """Note why an item of a loop failed."""
+        self._items.setdefault(result.host.get_name(), {})[_find_reason(result.result)] = None
+
+    def v2_runner_on_skipped(self, result: t.Any) -> None:
+        """Say what was found on the way to a task that was skipped."""
+        self._warn(result)
 
     def v2_runner_on_unreachable(self, result: t.Any) -> None:
         """Say that a host does not answer."""
+        self._warn(result)
         self._fail("unreachable", result)
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
@@ -81,16 +95,16 @@ class BriefOutput(CallbackBase):
         self._display.display(" · ".join(parts), color="red" if bad else None)
 
     def _warn(self, result: t.Any) -> None:
-        """Say each warning of the collection once; those of other modules are about how Ansible reached the host."""
+        """Say each warning once, whatever module it is of; not that Ansible found the host's interpreter by itself."""
         for line in map(str, result.result.get("warnings") or ()):
-            if str(result.task.action).startswith("muster.training.") and line not in self._errors:
+            if _DISCOVERY not in line and line not in self._errors:
                 self._errors.add(line)
                 self._say(f"warning: {line}")
 
     def _fail(self, word: str, result: t.Any) -> None:
-        values = result.result
-        given = (values.get("msg"), values.get("stderr"), values.get("exception"), "no reason was given")
-        text = next(str(value).strip() for value in given if value)
+        # Of a loop the message says only that an item failed.
+        items = self._items.pop(result.host.get_name(), None)
+        text = "; ".join(items or [_find_reason(result.result)])
         self._failed.setdefault((f"{word}: {result.task.get_name()}", text), []).append(result.host.get_name())
 
     def _show(self, values: t.Mapping[str, t.Any]) -> None:
@@ -118,6 +132,11 @@ class BriefOutput(CallbackBase):
             self._shown_play = self._play
             self._display.display(f"{self._play}:", color="blue")
         self._display.display(f"  {text}", color=color)
+
+
+def _find_reason(values: t.Mapping[str, t.Any]) -> str:
+    given = (values.get("msg"), values.get("stderr"), values.get("exception"), "no reason was given")
+    return next(str(value).strip() for value in given if value)
 
 
 def _name_hosts(hosts: t.Sequence[str]) -> str:

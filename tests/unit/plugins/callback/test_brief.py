@@ -1,7 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real playbook through the callback: nothing of what is skipped or unchanged, each error once, no quotes."""
+"""A real playbook through the callback: nothing of what is skipped or unchanged, each error once, no quotes,
+what each item of a loop failed with, and a warning of the last task."""
 
 from __future__ import annotations
 
@@ -23,8 +24,18 @@ PLAYS = """
   tasks:
     - {name: Skipped, ansible.builtin.command: "true", when: false}
     - {name: Unchanged, ansible.builtin.set_fact: {a: 1}}
+- name: Loop
+  hosts: "c:d"
+  gather_facts: false
+  tasks:
+    - name: Fill
+      ansible.builtin.fail: {msg: "{{ item }} is full"}
+      loop: [d1, d2]
+      when: inventory_hostname == "c"
+    - name: Last
+      ansible.builtin.file: {path: "{{ playbook_dir }}/a", src: "{{ playbook_dir }}/none", state: link, force: true}
 - name: Loud
-  hosts: all
+  hosts: "a:b"
   gather_facts: false
   tasks:
     - {name: Change, ansible.builtin.command: "true"}
@@ -38,7 +49,7 @@ PLAYS = """
 
 def test_what_is_shown_of_a_playbook(tmp_path: pathlib.Path) -> None:
     (tmp_path / "play.yml").write_text(PLAYS)
-    (tmp_path / "hosts.ini").write_text("a ansible_connection=local\nb ansible_connection=local\n")
+    (tmp_path / "hosts.ini").write_text("".join(f"{name} ansible_connection=local\n" for name in "abcd"))
     program = pathlib.Path(sys.executable).parent / "ansible-playbook"
     environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "muster.training.brief", "ANSIBLE_NOCOLOR": "1"}
     argv = [str(program), "-i", "hosts.ini", "play.yml", "-e", f"ansible_python_interpreter={sys.executable}"]
@@ -46,11 +57,15 @@ def test_what_is_shown_of_a_playbook(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 2 and done.stdout.splitlines() == [
         "Nowhere:",
         "  no hosts matched",
+        "Loop:",
+        "  failed: Fill (c): d1 is full; d2 is full",
+        "  warning: Cannot set fs attributes on a non-existent symlink target. follow should be set to False to avoid this.",
+        "  changed: Last (d)",
         "Loud:",
         "  changed: Change (a, b)",
         "  one line",
         "  a 'second'",
         "  resumed in 2 s",
         "  failed: Refuse (a, b): no GPU. Add one",
-        "2 hosts · changed on 2 · failed on a, b",
+        "4 hosts · changed on 3 · failed on a, b, c",
     ], done.stdout + done.stderr

@@ -16,13 +16,19 @@ def test_many_hosts_are_counted() -> None:
     assert brief_output._name_hosts(["b", "a"]) == "a, b"
 
 
-def test_a_warning_of_the_collection_is_said_once_and_those_about_interpreters_are_not() -> None:
+def test_a_warning_of_any_module_is_said_once_and_those_about_interpreters_are_not() -> None:
     said: list[str] = []
     brief = brief_output.BriefOutput(
         display=types.SimpleNamespace(verbosity=0, display=lambda line, **_k: said.append(line))
     )
-    for action in ("muster.training.training_job", "muster.training.training_job", "ansible.builtin.command"):
+    found = "Host 'a' is using the discovered Python interpreter at '/usr/bin/python3.13', but future installation"
+    for action in ("muster.training.training_job", "muster.training.training_job", "ansible.builtin.apt"):
         task = types.SimpleNamespace(action=action, get_name=lambda: "Task")
         host = types.SimpleNamespace(get_name=lambda: "a")
-        brief.v2_runner_on_ok(types.SimpleNamespace(task=task, host=host, result={"warnings": [f"of {action}"]}))
-    assert [line.strip() for line in said if "warning" in line] == ["warning: of muster.training.training_job"]
+        result = types.SimpleNamespace(task=task, host=host, result={"warnings": [f"of {action}", found]})
+        brief.v2_runner_on_ok(result)
+        brief.v2_runner_on_skipped(result)
+    assert [line.strip() for line in said if "warning" in line] == [
+        "warning: of muster.training.training_job",
+        "warning: of ansible.builtin.apt",
+    ]
