@@ -211,6 +211,9 @@ def download(
     incoming = folder / f".{manifest['name'].replace('/', '_')}.incoming"
     remove(incoming)
     remove(_beside(incoming))
+    # Of an earlier download, of another checkpoint, whose process was killed.
+    for ending in (".incoming", ".incoming.beside"):
+        files.clear_left(folder, ".", ending)
     folder.joinpath(manifest["name"]).parent.mkdir(parents=True, exist_ok=True)
     try:
         with _Splitter(incoming, manifest["files"]) as splitter:

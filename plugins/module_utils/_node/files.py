@@ -11,10 +11,15 @@ import pathlib
 import pwd
 import re
 import threading
+import time
 import typing as t
 
 # Bytes; file systems allow 255, of which endings take some.
 _LONGEST_NAME = 200
+# A write that has not grown for so long is of a process that was killed.
+LEFT_S = 600.0
+# The files whose leavings this process has looked for.
+_cleared: set[pathlib.Path] = set()
 
 
 def home_dir() -> pathlib.Path:
@@ -55,8 +60,48 @@ def private_dir(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def clear_left(
+    folder: pathlib.Path, begin: str, end: str, older_s: float = LEFT_S, keep: t.Container[str] = ()
+) -> None:
+    """Remove what killed processes left in a folder: files and trees whose names begin and end so, but those to keep.
+
+    What was written to within ``older_s`` seconds may be a write of another process.
+    """
+    try:
+        names = [item for item in os.listdir(folder) if item.startswith(begin) and item.endswith(end)]
+    except OSError:
+        return
+    for name in names:
+        place = folder / name
+        if name not in keep and time.time() - _newest_write(place) > older_s:
+            # Late: few writes find anything.
+            import shutil
+
+            shutil.rmtree(place, ignore_errors=True) if place.is_dir() and not place.is_symlink() else unlink(place)
+
+
+def unlink(place: pathlib.Path) -> None:
+    """Remove a file, if that is possible."""
+    try:
+        place.unlink(missing_ok=True)
+    except OSError:
+        pass
+
+
+def _newest_write(place: pathlib.Path) -> float:
+    """Return when something of a file or a tree was written last, now where that cannot be read."""
+    try:
+        inner = [] if place.is_symlink() or not place.is_dir() else list(place.rglob("*"))
+        return max(item.lstat().st_mtime for item in (place, *inner))
+    except OSError:
+        return time.time()
+
+
 def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
     """Replace ``path`` so that a reader, or a restart after a crash, sees the old or the new content only."""
+    if path not in _cleared:
+        _cleared.add(path)
+        clear_left(path.parent, f".{path.name}.", ".tmp")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:

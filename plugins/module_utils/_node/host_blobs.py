@@ -18,11 +18,16 @@ import zlib
 
 from . import files
 
+_PART_S = 86400.0
+
 
 def missing_offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
     """Return for each blob that is not complete here the number of bytes received."""
     missing = {}
-    for sha in shas:
+    wanted = list(shas)
+    # What was sent in part and is asked for no more: its code has changed meanwhile.
+    files.clear_left(root / "blobs", "", ".part", _PART_S, {f"{sha}.part" for sha in wanted})
+    for sha in wanted:
         if not _blob_path(root, sha).exists():
             part = _part_path(root, sha)
             missing[sha] = part.stat().st_size if part.exists() else 0
@@ -117,7 +122,8 @@ def _remove_file(target: pathlib.Path, old: str) -> None:
 
 
 def _place_blob(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) -> None:
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    # One name, so that the next run takes up what one that was killed has left.
+    temporary = place.with_name(f".{place.name}.placed.tmp")
     temporary.unlink(missing_ok=True)
     try:
         if not link:

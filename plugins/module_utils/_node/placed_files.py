@@ -100,11 +100,15 @@ class Recorder:
             record["files"][item["path"]] = _signature(place)
             self.write(record)
         for path in obsolete:
-            place_of(path, self.root).unlink(missing_ok=True)
+            # Also what was brought for it and never placed.
+            for left in (place_of(path, self.root), part_of(path, self.root)):
+                left.unlink(missing_ok=True)
             record["files"].pop(path, None)
             self.write(record)
         for archive in {item["archive"] for item in placed if item.get("archive")}:
             part_of(archive, self.root).unlink(missing_ok=True)
+            if record["files"].pop(archive, "") is None:
+                self.write(record)
         return {"placed": [item["path"] for item in placed]}
 
     def digest_of(self, path: str) -> dict[str, t.Any] | None:

@@ -14,11 +14,13 @@ import dataclasses
 import hashlib
 import json
 import os
+import pathlib
 import tempfile
 import typing as t
 from collections.abc import Callable, Mapping
 
 from ...module_utils._model.errors import TransportError
+from ...module_utils._node.files import clear_left
 
 SCHEMA = 1
 _MAX_BYTES = 256 * 1024 * 1024
@@ -86,6 +88,7 @@ def store_listing(path: str, listing: list[JsonObject], now: float) -> bool:
     temporary = ""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        clear_left(pathlib.Path(path).parent, ".new-", "")
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".new-")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump({"schema": SCHEMA, "fetched_at": now, "listing": listing}, stream, separators=(",", ":"))

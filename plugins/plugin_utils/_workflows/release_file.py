@@ -51,6 +51,7 @@ def _find_file(
     if check:
         return {"changed": True, "path": None, "sha256": wanted or None, "version": version}
     part = files.private_dir(cache) / f".{download.name}-{download.file}.part"
+    files.clear_left(cache, ".", ".part")
     files.write_atomic(part, _get(origin))
     sha256 = files.sha256_of(part)
     try:

@@ -166,6 +166,7 @@ def _fetch(order: BundleOrder, download: Download, place: pathlib.Path) -> str:
     """Download a file; it appears at its place when its digest is held."""
     url = f"{order.mirror}/{downloads.bundle_path(download)}" if order.mirror else download.url
     place.parent.mkdir(parents=True, exist_ok=True)
+    files.clear_left(place.parent, ".", ".part")
     part, digest = place.with_name(f".{place.name}.part"), hashlib.sha256()
     try:
         # Releases redirect to another host; no credential is sent.

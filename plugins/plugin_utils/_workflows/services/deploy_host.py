@@ -186,7 +186,8 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
         if item is None:
             release = _install_packages(order, remote, parts, begin)
         else:
-            begin["paths"] = [parts.program, *begin["paths"]]
+            # With its archive: a run that is cut off leaves it beside this path, for the next one to remove.
+            begin["paths"] = [parts.program, parts.archive, *begin["paths"]]
             (archive,) = send_files(remote, "service", order.lock, [item], begin)
             release = {"version": order.version, "sha256": archive["sha256"]}
             packed = {"member": order.component.member} if item.download.file.endswith(_ARCHIVES) else {}

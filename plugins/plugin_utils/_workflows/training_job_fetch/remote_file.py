@@ -81,3 +81,4 @@ def _fetch(file: RemoteFile, target: pathlib.Path) -> None:
         part.unlink()
         raise RefusedError(f"{file.place}: {file.path} is not what was listed a moment ago", file.changed_fix)
     part.replace(target)
+    files.clear_left(target.parent, f".{target.name}.", ".part")

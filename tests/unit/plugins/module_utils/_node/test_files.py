@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import pwd
+import subprocess
+import sys
 import threading
 import typing as t
 
@@ -49,6 +51,49 @@ def test_parents_are_left_to_the_umask_that_agents_set(tmp_path: pathlib.Path) -
     finally:
         os.umask(before)
     assert mode(tmp_path / "a") == mode(tmp_path / "a" / "b") == 0o700
+
+
+# A writer that is killed in the middle: what it says is that it has begun.
+_KILLED = """
+import os, pathlib, sys
+from ansible_collections.muster.training.plugins.module_utils._node import files
+def stand(*_): print("begun", flush=True); sys.stdin.read()
+os.replace = stand
+files.write_atomic(pathlib.Path(sys.argv[1]), b"x" * 1000)
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "state.json"
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == b"begun\n"
+        (left,) = tmp_path.iterdir()
+        files.write_atomic(place, b"one")
+        assert left.exists(), "its writer may live"
+        writer.kill()
+    os.utime(left, (0, 0))
+    (tmp_path / ".state.json.mine").touch()
+    files._cleared.clear()
+    files.write_atomic(place, b"two")
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".state.json.mine", "state.json"]
+
+
+def test_what_killed_processes_left_is_removed_and_what_grows_is_not(tmp_path: pathlib.Path) -> None:
+    for name in ("old.part", "kept.part", "new.part", "tree.part", "growing.part"):
+        place = tmp_path / name
+        if name in ("tree.part", "growing.part"):
+            place.mkdir()
+            (place / "inner").touch()
+            os.utime(place / "inner", (0, 0) if name == "tree.part" else None)
+        else:
+            place.touch()
+        if name != "new.part":
+            os.utime(place, (0, 0))
+    files.clear_left(tmp_path, "", ".part", keep={"kept.part"})
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["growing.part", "kept.part", "new.part"]
+    files.clear_left(tmp_path / "nowhere", "", ".part")
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: pathlib.Path) -> None:

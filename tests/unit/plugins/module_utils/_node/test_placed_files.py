@@ -143,3 +143,24 @@ def test_obsolete_files_and_folders_that_were_made_go(recorder: placed_files.Rec
     (tmp_path / "etc/tool/b").unlink()
     placed_files.remove_empty(record["folders"])
     assert not (tmp_path / "etc/tool").exists() and (tmp_path / "etc").exists()
+
+
+def test_an_archive_of_a_run_that_was_killed_goes_with_the_next_one(
+    recorder: placed_files.Recorder, tmp_path: pathlib.Path
+) -> None:
+    """Also where the next one wants what is placed already, or removes the program."""
+    place = "/opt/tool/download"
+    paths = [PROGRAM, place]
+    sha256 = bring(tmp_path, place, archive(tool=b"one"))
+    recorder.begin(paths, {})
+    item = {"path": PROGRAM, "mode": 0o755, "sha256": sha256, "archive": place, "member": "tool"}
+    recorder.apply([item], [], {})
+    assert list((recorder.read() or {})["files"]) == [PROGRAM], "an archive is no file of the program"
+    recorder.begin(paths, {})
+    bring(tmp_path, place, archive(tool=b"two"))
+    assert placed_files.part_of(place, recorder.root).exists()
+    # Killed here: the record has what the next run does not want, which is obsolete.
+    recorder.apply([], sorted(set((recorder.read() or {})["files"]) - {PROGRAM}), {})
+    assert not placed_files.part_of(place, recorder.root).exists()
+    assert (tmp_path / "usr/local/bin/tool").read_bytes() == b"one"
+    assert list((recorder.read() or {})["files"]) == [PROGRAM]
