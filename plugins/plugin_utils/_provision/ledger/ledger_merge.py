@@ -15,7 +15,6 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.ledger import LedgerEvent
 from ....module_utils._model.timestamps import parse_time
-from ....module_utils._node.files import clear_left
 from .ledger_store import LedgerContent, LedgerWriter, parse_ledger, read_ledger, replace_ledger
 
 INCOMING = "incoming"
@@ -33,8 +32,6 @@ def import_incoming(folder: pathlib.Path) -> list[str]:
 
     A file is removed when its lines are on disk here. Raises RefusedError while another process writes the ledger.
     """
-    # Copies whose sender was killed.
-    clear_left(folder / INCOMING, "", ".new")
     files = sorted((folder / INCOMING).glob("*.jsonl"))
     if not files:
         return []

@@ -12,7 +12,6 @@ import tempfile
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._node.files import clear_left
 from ..data.load import RunFolder, load_run
 from ..rules.summary import build_report
 from .compare import compare_runs, render_compare
@@ -69,8 +68,7 @@ def write_text(path: pathlib.Path, content: str) -> pathlib.Path:
     temporary: str | None = None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        clear_left(path.parent, f".{path.name}.", ".tmp")
-        handle, temporary = tempfile.mkstemp(".tmp", f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(content)
             stream.flush()

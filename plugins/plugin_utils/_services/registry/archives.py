@@ -12,7 +12,6 @@ import pathlib
 import tarfile
 
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._node import files
 from .client import INDEXES, Registry, digest_of
 
 
@@ -45,8 +44,6 @@ def write_archive(registry: Registry, image: str, manifest: tuple[bytes, str], p
     index = json.dumps({"schemaVersion": 2, "manifests": [entry]}, sort_keys=True).encode()
     part = place.with_name(f".{place.name}.part")
     blob_file = place.with_name(f".{place.name}.blob")
-    for ending in (".part", ".blob"):
-        files.clear_left(place.parent, ".", ending)
     try:
         with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as archive:
             _add(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')

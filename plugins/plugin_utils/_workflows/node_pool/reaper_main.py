@@ -21,8 +21,9 @@ import typing as t
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.lease import parse_cluster_name
+from ....module_utils._node.files import clear_left
 from ....module_utils._secrets.scrubber import scrub
-from ..._provision.ledger.ledger_merge import import_incoming
+from ..._provision.ledger.ledger_merge import INCOMING, import_incoming
 from ..._provision.ledger.ledger_store import read_ledger
 from ..shared.state_dir import StateHome
 from .absent import ensure_absent
@@ -68,6 +69,8 @@ def _warn(line: str) -> None:
 def _import_ledgers(options: ModuleResult) -> None:
     """Merge what controllers have sent; where that fails, as on a full disk, a warning is printed."""
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
+    # Copies whose senders were killed.
+    clear_left(home.folder / INCOMING, "", ".new")
     try:
         lines = import_incoming(home.folder)
     except RefusedError:

@@ -166,7 +166,7 @@ def _fetch(order: BundleOrder, download: Download, place: pathlib.Path) -> str:
     """Download a file; it appears at its place when its digest is held."""
     url = f"{order.mirror}/{downloads.bundle_path(download)}" if order.mirror else download.url
     place.parent.mkdir(parents=True, exist_ok=True)
-    files.clear_left(place.parent, ".", ".part")
+    _clear_left(place.parent)
     part, digest = place.with_name(f".{place.name}.part"), hashlib.sha256()
     try:
         # Releases redirect to another host; no credential is sent.
@@ -194,8 +194,15 @@ def _fetch_image(order: BundleOrder, entry: BundleEntry) -> BundleEntry:
     order.lock.hold(held, digest)
     place = order.folder / entry.path
     place.parent.mkdir(parents=True, exist_ok=True)
+    _clear_left(place.parent)
     archives.write_archive(registry, entry.name, manifest, place)
     return dataclasses.replace(entry, sha256=files.sha256_of(place), digest=digest)
+
+
+def _clear_left(folder: pathlib.Path) -> None:
+    """Remove what a run that was killed has left: a bundle is carried on as a whole."""
+    for ending in (".part", ".blob"):
+        files.clear_left(folder, ".", ending)
 
 
 def _is_whole(folder: pathlib.Path, entry: BundleEntry) -> bool:
