@@ -19,6 +19,7 @@ _WORKFLOWS = (
         for name in (
             *("reaper_main", "absent", "absent_result", "present", "accounts", "run_states", "join_tokens"),
             "lease_metrics",
+            "gone_runs",
         )
     ),
     *(
@@ -26,6 +27,7 @@ _WORKFLOWS = (
         "k3s_node/tokens",
         "shared/state_dir",
         "shared/state_lock",
+        "shared/run_record",
         "shared/open_ledger",
         "shared/parent_process",
         "shared/cluster_identity",
