@@ -515,6 +515,22 @@ options:
             type: list
             elements: int
             default: []
+          on_hang:
+            description:
+              - What follows once the gang has hung for O(job.restart.hang_s) seconds, which means that ranks wait in a
+                collective for one that does not come to it. The controller that follows the run carries it out, and
+                O(wait=false) is refused with V(restart) and V(stop).
+              - V(report) says who is waited for, and where, and leaves the run alone.
+              - V(restart) kills the rank that is waited for (its pod on Kubernetes), so that the gang starts again from
+                its newest checkpoint. That counts as a crash.
+              - V(stop) ends the run as failed with the cause C(hang), once its ranks could save.
+            type: str
+            choices: [report, restart, stop]
+            default: report
+          hang_s:
+            description: Seconds that a gang hangs before O(job.restart.on_hang) is carried out, 10 to 86400.
+            type: int
+            default: 60
       elastic:
         description:
           - A world that may change its size, on Kubernetes with torchrun and the engine C(jobset) or C(indexed_job).

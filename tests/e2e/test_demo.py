@@ -115,10 +115,10 @@ def small_job(world: World, python: str, **values: t.Any) -> dict[str, t.Any]:
 @pytest.mark.parametrize(
     ("drill", "killed"),
     [
-        # The demo kills a rank too.
+        # The demo kills a rank, and tests of checkpoints on two machines an agent and a host.
         pytest.param({"target": "worker", "rank": 0}, "rank 0", marks=pytest.mark.long),
-        ({"target": "agent"}, "agent"),
-        ({"target": "host"}, "host"),
+        pytest.param({"target": "agent"}, "agent", marks=pytest.mark.long),
+        pytest.param({"target": "host"}, "host", marks=pytest.mark.long),
         pytest.param({"target": "agent", "node": "node-1"}, "agent", marks=pytest.mark.long),
         pytest.param({"target": "host", "node": "node-1"}, "host", marks=pytest.mark.long),
     ],

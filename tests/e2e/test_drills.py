@@ -10,6 +10,8 @@ import re
 import typing as t
 import xml.etree.ElementTree as tree
 
+import pytest
+
 from ansible_collections.muster.training.tests.e2e.playbook_world import Result, World
 
 PROGRAM = """
@@ -77,9 +79,16 @@ def test_the_readme_s_drill_after_a_succeeded_run(world: World, torch_python: st
     report = world.play("report", muster_run_id=f"{base}-drill-1", muster_cluster="local")
     assert report.code == 0, report.output
     assert read_junit(world, f"{base}-drill-1")["resume-1"] is True
+
+
+@pytest.mark.long
+def test_a_drill_of_a_run_that_is_named_and_one_that_comes_too_late(world: World, torch_python: str) -> None:
+    given: dict[str, t.Any] = {"job": job(world), "muster_run_id": None}
+    assert play(world, torch_python, "train", **given).code == 0
+    (base,) = (path.name for path in world.run_folder("x").parent.iterdir())
     # As the report advises, with the run alone.
     again = play(world, torch_python, "drill", muster_run_id=base, muster_drill=README_DRILL)
-    assert again.code == 0 and f"Run {base}-drill-2 resumed" in again.output, again.output
+    assert again.code == 0 and f"Run {base}-drill-1 resumed" in again.output, again.output
     late = play(world, torch_python, "drill", muster_drill={"target": "worker", "at_step": 5000}, **given)
     assert late.code != 0 and "nothing was killed, the run ended before step 5000" in late.errors[0], late.output
     assert "Drill an earlier step" in late.errors[0] and "object of type" not in late.output

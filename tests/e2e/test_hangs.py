@@ -69,10 +69,24 @@ def check(gangs: t.Sequence[Gang], found: t.Mapping[str, t.Any]) -> None:
     assert not problems, "\n".join(problems)
 
 
-def test_train_status_and_diagnose_name_it(world: World, torch_python: str, tmp_path: pathlib.Path) -> None:
-    """One value from the watch on a node to the screen, the record, status, diagnose and what is kept after a cancel."""
-    env = {"HANG_KIND": "lock", "HANG_RANK": "1", "HANG_TRUTH": str(tmp_path / "truth")}
-    job = {"name": "e2e", "nodes": 2, "script": str(PROGRAM), "env": env, "metrics": PRINTED}
+def test_train_status_and_diagnose_name_it_and_the_gang_resumes(
+    world: World, torch_python: str, tmp_path: pathlib.Path
+) -> None:
+    """One value from the watch on a node to the screen, the record, status, diagnose and what is kept of it.
+
+    The rank that is waited for is killed after the time that the job gives it, and the gang trains to its end.
+    """
+    env = {"HANG_KIND": "lock", "HANG_TRUTH": str(tmp_path / "truth"), "HANG_ONCE": "1", "HANG_SAVED": "1"}
+    patterns = {"checkpoint_pattern": r"saved step (?P<step>\d+)", "resume_pattern": r"resumed from step (?P<step>\d+)"}
+    job = {
+        "name": "e2e",
+        "nodes": 2,
+        "script": str(PROGRAM),
+        "env": {**env, "HANG_STEP": "12", "HANG_STEPS": "30"},
+        "metrics": {**PRINTED, **patterns},
+        # Time to ask what is known of it.
+        "restart": {"on_hang": "restart", "hang_s": 50},
+    }
     play = world.start(job=job, muster_training_python=torch_python)
     where = f"rank 1 on node-2 waits for a lock at ddp_program.py:{LINES['lock']} (lock)"
     waits = "rank 0 waits in backward at ddp_program.py:"
@@ -84,12 +98,18 @@ def test_train_status_and_diagnose_name_it(world: World, torch_python: str, tmp_
     assert "hangs for" in status and where in status, status
     found = world.play("diagnose").output
     assert "rank_hangs" in found and where in found, found
-    world.play("cancel")
-    play.wait()
-    events = [line for line in world.events() if line["kind"] == "hang"]
-    assert [line["ranks"][0]["rank"] for line in events] == [1]
-    assert [where in hang["text"] for hang in world.record()["hangs"]] == [True], world.record()
-    assert "ddp_program.py:" in (world.run_folder() / "logs" / "node-2.stacks").read_text()
+    result = play.wait(150)
+    assert "killed rank 1 on node-2, so that the gang starts again" in result.output, result.output
+    record = world.record()
+    assert [where in hang["text"] for hang in record["hangs"]] == [True], record
+    assert [item["cause"] for item in record["attempts"]] == ["hang", None], record["attempts"]
+    assert [item["resumed_from_step"] for item in record["attempts"]] == [None, 10], record["attempts"]
+    assert (record["outcome"], record["attempts"][1]["last_step"]) == ("succeeded", 30)
+    events = world.events()
+    assert [line["ranks"][0]["rank"] for line in events if line["kind"] == "hang"] == [1]
+    (told,) = [line for line in events if line["kind"] == "hang_ended"]
+    assert (told["rank"], told["node"]) == (1, "node-2") and where in told["detail"]
+    assert any(line["frames"] for line in events if line["kind"] == "rank_stands" and line["rank"] == 1), "it is kept"
 
 
 def test_a_job_that_somebody_else_started_is_named_too(

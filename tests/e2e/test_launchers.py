@@ -45,7 +45,12 @@ def mpirun(sshd_works: None) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+@pytest.mark.parametrize(
+    "preset",
+    # The trainer of Hugging Face runs on Accelerate, too.
+    [pytest.param(preset, marks=[pytest.mark.long] if preset.name == "accelerate" else []) for preset in PRESETS],
+    ids=lambda preset: preset.name,
+)
 def test_a_preset_resumes_when_a_rank_was_killed(
     world: World, launchers_python: str, preset: Preset, request: pytest.FixtureRequest
 ) -> None:

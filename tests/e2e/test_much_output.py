@@ -73,7 +73,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.long)])
 def test_one_copy_of_a_gigabyte_a_minute_under_torchrun(world: World, torch_python: str, seconds: int) -> None:
     """The step and the reason are the program's last ones, and what was copied of the ranks' files is released."""
     code = world.root / "code"

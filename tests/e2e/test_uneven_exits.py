@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
 
 PROGRAM = """
@@ -47,6 +49,7 @@ def test_a_rank_that_fails_after_others_succeeded_is_the_cause(world: World, tor
     assert min(stops) - max(exits) < 9
 
 
+@pytest.mark.long
 def test_a_gang_that_nobody_follows_loses_no_node_by_it(world: World, torch_python: str) -> None:
     """The launcher whose rank failed waits for the other one, which does not come back; then the run is over."""
     job = uneven_job(world, torch_python, restart={"wait_s": 5})

@@ -61,6 +61,7 @@ while it < steps:
 print("weights", f"{model.module.weight.double().sum().item():.12f}", flush=True)
 dist.barrier()
 """
+LONG = pytest.mark.long
 # Only tells a run from one that stands, on a busy machine too.
 LIMIT_S = 200.0
 PATTERNS = {
@@ -124,7 +125,8 @@ def nano(world: World, torch_python: str) -> Nano:
     return Nano(world, torch_python)
 
 
-@pytest.mark.parametrize("target", ["worker", "agent", "host"])
+# The next test kills a rank, and a host with its disk.
+@pytest.mark.parametrize("target", [pytest.param("worker", marks=LONG), "agent", pytest.param("host", marks=LONG)])
 def test_what_rank_0_saved_is_on_all_nodes_before_a_restart(nano: Nano, target: str) -> None:
     """Killed: a rank by which torchrun starts the gang again, an agent, all of the run on a node."""
     drill = {"target": target, "at_step": 25}
@@ -197,6 +199,7 @@ def test_a_part_per_node_stays_where_it_is(nano: Nano) -> None:
         assert all(f"rank{rank}" in name for name in nano.checkpoints(node))
 
 
+@pytest.mark.long
 def test_a_half_saved_checkpoint_is_not_copied(nano: Nano) -> None:
     """Those from step 20 on lack their end; all ranks begin with the one before."""
     play = nano.world.start("train", nano.job(50, "half"), muster_training_python=nano.python)

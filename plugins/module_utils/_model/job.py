@@ -20,6 +20,7 @@ from . import (
     job_templates,
     job_tracking,
     launchers,
+    on_hang,
     parallel_sizes,
     stop_on,
 )
@@ -185,7 +186,10 @@ class Elastic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restart:
-    """Separate budgets for a program that crashes and for nodes that go away."""
+    """Separate budgets for a program that crashes and for nodes that go away.
+
+    ``on_hang``: what follows once a gang has hung for ``hang_s`` seconds.
+    """
 
     REMOVED: t.ClassVar[t.Mapping[str, str]] = {"warm": "Leave it out: each rank imports torch by itself"}
 
@@ -194,6 +198,8 @@ class Restart:
     on_lost_node: str = f.field(f.choice("wait", "fail", "replace", "shrink"), "wait")
     wait_s: int = f.field(f.integer(1, 86400), 600)
     fatal_exit_codes: tuple[int, ...] = f.field(f.list_of(f.integer(1, 255)), ())
+    on_hang: str = f.field(f.choice("report", "restart", "stop"), "report")
+    hang_s: int = f.field(f.integer(10, 86400), 60)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -356,6 +362,7 @@ def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
     job_checkpoints.check_checkpoints(job)
     stop_on.check_stop_on(job)
+    on_hang.check_on_hang(job)
     if job.groups:
         raise InputError(
             "job.groups",

@@ -172,6 +172,8 @@ class RunHistory:
         kind = line.get("kind")
         if kind == "drill":
             self._add_fault(at, "drill", _node_of(line))
+        elif kind == "hang_ended":
+            self._add_fault(at, "hang", _node_of(line))
         elif kind == "node_lost":
             self._add_fault(at, "node_lost", _node_of(line))
         elif kind == "agent_restart" and line.get("detail") == "node_lost":
@@ -385,8 +387,8 @@ class RunHistory:
 
     @property
     def crashes(self) -> int:
-        """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
-        return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
+        """Return how many attempts of this start a failing or hanging program ended (not drills, not lost nodes)."""
+        return sum(attempt.n >= self.base and attempt.cause in ("crash", "hang") for attempt in self.attempts)
 
     @property
     def lost_nodes(self) -> int:

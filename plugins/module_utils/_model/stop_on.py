@@ -57,8 +57,9 @@ def require_follower(job: Job, wait: bool) -> None:
 
     :raises InputError: for a job that is only started.
     """
-    if job.stop_on.keys and not wait:
-        raise InputError(f"job.stop_on.{job.stop_on.keys[0]}", "requires wait: true", "Leave out wait: false")
+    option = next((f"stop_on.{key}" for key in job.stop_on.keys), "restart.on_hang")
+    if not wait and (job.stop_on.keys or job.restart.on_hang != "report"):
+        raise InputError(f"job.{option}", "requires wait: true", "Leave out wait: false")
 
 
 class StopRules:

@@ -28,7 +28,7 @@ TAIL_LINES = 14
 MAX_LOGS = 400
 _RATE = "_per_s"
 # Ends that the job itself asks for, by the run's cause.
-STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s"}
+STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s", "hang": "job.restart.on_hang"}
 _OWN_KEYS = (
     "at",
     "step",

@@ -79,7 +79,7 @@ def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
     Of a run that stood, it is where its ranks stood.
     """
     stacks = [log for log in model.run.logs if log.path.endswith(".stacks") and log.tail]
-    if stacks and model.run.record.get("cause") == "stalled":
+    if stacks and model.run.record.get("cause") in ("stalled", "hang"):
         return stacks[0]
     names = [*attempt.logs, *(name.removesuffix(".log") + ".err" for name in attempt.logs)]
     named = [log for log in model.run.logs if any(log.path.endswith(name) for name in names)]

@@ -59,7 +59,7 @@ def judge_run(model: RunModel) -> RunVerdict:
         sentence += f" {_unproven_words(unproven)}" if unproven else ""
     if model.steps_problem:
         sentence += f" {model.steps_problem[:1].upper()}{model.steps_problem[1:]}."
-    if model.run.record.get("cause") == "stalled":
+    if model.run.record.get("cause") in ("stalled", "hang"):
         word = "Stalled"
     if model.nan_since is not None:
         word, tone = "Loss is NaN", "bad"
@@ -121,7 +121,7 @@ def describe_cause(cause: str | None, node: str | None) -> str:
         return f"a launcher that was killed{place}"
     if cause == "preempted" and node:
         return f"the preemption of {node}"
-    if cause in ("crash", "drill"):
+    if cause in ("crash", "drill", "hang"):
         return f"a {cause}{place}"
     return f"{cause.replace('_', ' ')}{place}" if cause else "an unknown cause"
 

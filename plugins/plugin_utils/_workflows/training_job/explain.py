@@ -31,6 +31,7 @@ _CODES = {
     "out_of_memory": "oom_host",
     "nan": "loss_nan",
     "stalled": "stalled_stopped",
+    "hang": "stalled_stopped",
     "uneven_resume": "uneven_resume",
 }
 

@@ -11,7 +11,7 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
+from ....module_utils._model import begun_steps, on_hang, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.hang import Hang
@@ -91,6 +91,8 @@ class Follower:
         self.stalled_s: float | None = None
         # Who of the gang is waited for.
         self.hang: Hang | None = None
+        # The attempt of which a rank was killed because it hung, and when.
+        self._ended_hang: tuple[int, float] | None = None
         # When it was said last that checkpoints are not stored, None while they are.
         self._unstored_at: float | None = None
         # Sends word to those whom the task names.
@@ -157,6 +159,9 @@ class Follower:
         if self.stalled_s is not None and self._awaits_proof():
             stood = stall.describe(self.stalled_s, self.story.pace_meter.read())
             return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
+        hung = self._decide_on_hang()
+        if hung.action == "end":
+            return RunOutcome("failed", 1, "hang", hung.detail, hung.node)
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
 
@@ -427,6 +432,35 @@ class Follower:
             self.record_event("hang_over")
             self.progress.say("the run hangs no longer")
 
+    def _decide_on_hang(self) -> on_hang.HangDecision:
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        if attempt is None or self.hang is None:
+            return on_hang.HangDecision("none")
+        running = {rank: node for rank, node in attempt.ranks.items() if rank not in attempt.exits}
+        killed = self._ended_hang if self._ended_hang and self._ended_hang[0] == attempt.n else None
+        return on_hang.decide(
+            self.job.restart, self.hang, running, log_follow.now(), self.story.crashes, killed[1] if killed else None
+        )
+
+    def _end_hang(self) -> None:
+        """Kill the rank that is waited for, where the job asks for that: its end starts the gang again."""
+        hung = self._decide_on_hang()
+        if hung.action != "kill" or hung.rank is None:
+            return
+        at = self._kill_rank(hung.rank, str(hung.node))
+        if at is None:
+            # It is tried again at the next turn.
+            return
+        self._ended_hang = self.story.attempts[-1].n, log_follow.now()
+        before = sum(cause == "hang" and node == hung.node for _at, cause, node in self.story.faults)
+        self.record_event("hang_ended", at, node=hung.node, rank=hung.rank, detail=hung.detail)
+        often = f"; {hung.node} hung {before + 1} times in this run" if before and self.job.nodes > 1 else ""
+        self.progress.say(f"killed rank {hung.rank} on {hung.node}, so that the gang starts again{often}")
+
+    def _kill_rank(self, rank: int, node: str) -> float | None:
+        """Kill a rank of the newest attempt; return when (Unix seconds), None where that did not work."""
+        raise NotImplementedError
+
     def _describe_unstored(self) -> str:
         binding = None if self.job.engine == "rayjob" else self.job.checkpoints.binding
         return self.story.describe_unstored(binding, ended=False) if binding else ""
@@ -453,6 +487,7 @@ class Follower:
         self._warn_of_nan()
         self._warn_of_stall()
         self._warn_of_hang()
+        self._end_hang()
         self._say_proof()
         self._warn_of_store()
         values = self.state()

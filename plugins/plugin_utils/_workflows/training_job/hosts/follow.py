@@ -72,7 +72,7 @@ def follow_run(
     follower.notify = build_sender(request, plan.run_id)
     with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
         outcome = follower.run()
-    if outcome.cause == "stalled":
+    if outcome.cause in ("stalled", "hang"):
         outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()

@@ -462,7 +462,7 @@ def _conclude(
 
 def _keep_stacks(follower: ClusterFollower, outcome: RunOutcome) -> RunOutcome:
     """Return the end of a run that stood with where its ranks did, as their pods told before they stopped them."""
-    if follower.stalled_s is None and outcome.cause != "stalled":
+    if follower.stalled_s is None and outcome.cause not in ("stalled", "hang"):
         return outcome
     # Late: few runs stand.
     from ..stacks import describe_stacks, keep_recorded_stacks

@@ -508,6 +508,52 @@ def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None
     assert "drill: killed rank 1 on b at step 2" in world.said and world.batch == 0.2
 
 
+def stands(node: str, rank: int, operation: str | None, at: float = T0 + 9) -> Dict:
+    return {"kind": "rank_stands", "at": at, "node": node, "rank": rank, "since": at - 5, "operation": operation}
+
+
+HANGS = (
+    news("a", events=[started("a", 0), stands("a", 0, "all_reduce")]),
+    news("b", events=[started("b", 1), stands("b", 1, None)]),
+)
+
+
+def test_the_rank_that_a_gang_waits_for_is_killed_once_where_the_job_asks_for_it(world: World) -> None:
+    again = [
+        news("b", events=[ended("b", 1, 137, at=T0 + 20), started("b", 1, 2, T0 + 30)]),
+        news("a", events=[ended("a", 0, 143, at=T0 + 21), started("a", 0, 2, T0 + 30)]),
+    ]
+    ends = [news(node, unit(exit_code=0)) for node in "ab"]
+    found = world.run(*HANGS, None, None, *again, *ends, restart={"on_hang": "restart"})
+    assert found.outcome == "succeeded"
+    assert world.killed == [{"op": "kill", "node": "b", "run_id": "x-1", "target": "worker", "rank": 1}]
+    (line,) = [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "hang_ended"]
+    assert (line["node"], line["rank"]) == ("b", 1) and "rank 1 on b stands" in line["detail"]
+    assert "killed rank 1 on b, so that the gang starts again" in world.said
+
+
+def test_a_hang_is_only_reported_unless_the_job_asks_for_more(world: World) -> None:
+    world.run(*HANGS, None, *(news(node, unit(exit_code=0)) for node in "ab"))
+    assert world.killed == []
+
+
+@pytest.mark.parametrize(
+    ("restart", "limit"),
+    [({"on_hang": "stop"}, "on_hang: stop"), ({"on_hang": "restart", "max_crashes": 0}, "max_crashes (0) is used up")],
+)
+def test_a_hang_ends_the_run(world: World, restart: Dict, limit: str) -> None:
+    found = world.run(*HANGS, None, restart=restart)
+    assert (found.outcome, found.cause, found.node) == ("failed", "hang", "b") and limit in found.detail
+    assert world.killed == []
+
+
+def test_a_rank_that_hangs_on_a_node_that_is_away_is_killed_later(world: World) -> None:
+    world.kill_answer = {"killed": []}
+    world.run(*HANGS, None, *(news(node, unit(exit_code=0)) for node in "ab"), restart={"on_hang": "restart"})
+    assert len(world.killed) > 1
+    assert not [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "hang_ended"]
+
+
 def test_a_drill_that_cuts_needs_no_checkpoint_and_is_no_fault(world: World) -> None:
     world.kill_answer = {"at": T0 + 5}
     steps = [

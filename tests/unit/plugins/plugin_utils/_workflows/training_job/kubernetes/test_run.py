@@ -120,6 +120,20 @@ def test_a_drill_without_any_checkpoint_kills_nothing(tmp_path: pathlib.Path, to
     assert found.drill_problem and "no checkpoint was saved" in found.drill_problem[0]
 
 
+def test_the_pod_of_a_rank_that_its_gang_waits_for_is_deleted_where_the_job_asks_for_it(
+    tmp_path: pathlib.Path, told: Told
+) -> None:
+    since = time.time() - 90
+    for uid, rank, node, operation in (("a", 0, "gpu-1", "all_reduce"), ("c", 1, "gpu-2", None)):
+        data = {"kind": "rank_stands", "at": time.time(), "node": node, "rank": rank, "attempt": 1, "since": since}
+        line = MARK + json.dumps({"stream": "events", "data": {**data, "operation": operation}})
+        told.heard.put(("line", (uid, stamped(5), line.encode())))
+    threading.Timer(0.5, lambda: told.tell_main("Completed")).start()
+    _, found, progress = follow(tmp_path, told, restart={"on_hang": "restart"})
+    assert told.deleted == ["r-c"] and found.story.attempts[0].cause == "hang"
+    assert "killed rank 1 on gpu-2, so that the gang starts again" in progress.lines
+
+
 def test_a_pod_that_is_gone_as_a_drill_strikes_is_no_kill(tmp_path: pathlib.Path, told: Told) -> None:
     tries: list[str] = []
     told.client.delete = lambda _kind, name, *_a, **_k: bool(tries.append(name)) or len(tries) > 1
