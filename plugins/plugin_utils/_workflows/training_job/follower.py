@@ -11,10 +11,9 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import begun_steps, on_hang, printed_steps, stall, stop_on
+from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
-from ....module_utils._model.hang import Hang
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
@@ -24,7 +23,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
 from ..shared.progress import Progress
-from .movement import describe_state
+from .movement import HangWatch, describe_state
 
 _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
@@ -89,10 +88,7 @@ class Follower:
         self._nan_said = False
         # For how long the run has made no step, once it stands.
         self.stalled_s: float | None = None
-        # Who of the gang is waited for.
-        self.hang: Hang | None = None
-        # The attempt of which a rank was killed because it hung, and when.
-        self._ended_hang: tuple[int, float] | None = None
+        self.hangs = HangWatch(self)
         # When it was said last that checkpoints are not stored, None while they are.
         self._unstored_at: float | None = None
         # Sends word to those whom the task names.
@@ -159,7 +155,7 @@ class Follower:
         if self.stalled_s is not None and self._awaits_proof():
             stood = stall.describe(self.stalled_s, self.story.pace_meter.read())
             return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
-        hung = self._decide_on_hang()
+        hung = self.hangs.decide()
         if hung.action == "end":
             return RunOutcome("failed", 1, "hang", hung.detail, hung.node)
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
@@ -419,45 +415,7 @@ class Follower:
             self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on)}")
         self.stalled_s = stood if is_stalled else None
 
-    def _warn_of_hang(self) -> None:
-        """Say who is waited for, at which line; once, until the gang moves again."""
-        hang, before = self.story.find_hang(self.stop_rules.stood_s), self.hang
-        self.hang = hang
-        if hang is not None and (before is None or before.culprits != hang.culprits):
-            said = hang.describe(log_follow.now())
-            self.record_event("hang", **hang.to_event())
-            self.progress.say(f"warning: the run {said}")
-            self.notify(f"the run {said}")
-        elif hang is None and before is not None:
-            self.record_event("hang_over")
-            self.progress.say("the run hangs no longer")
-
-    def _decide_on_hang(self) -> on_hang.HangDecision:
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        if attempt is None or self.hang is None:
-            return on_hang.HangDecision("none")
-        running = {rank: node for rank, node in attempt.ranks.items() if rank not in attempt.exits}
-        killed = self._ended_hang if self._ended_hang and self._ended_hang[0] == attempt.n else None
-        return on_hang.decide(
-            self.job.restart, self.hang, running, log_follow.now(), self.story.crashes, killed[1] if killed else None
-        )
-
-    def _end_hang(self) -> None:
-        """Kill the rank that is waited for, where the job asks for that: its end starts the gang again."""
-        hung = self._decide_on_hang()
-        if hung.action != "kill" or hung.rank is None:
-            return
-        at = self._kill_rank(hung.rank, str(hung.node))
-        if at is None:
-            # It is tried again at the next turn.
-            return
-        self._ended_hang = self.story.attempts[-1].n, log_follow.now()
-        before = sum(cause == "hang" and node == hung.node for _at, cause, node in self.story.faults)
-        self.record_event("hang_ended", at, node=hung.node, rank=hung.rank, detail=hung.detail)
-        often = f"; {hung.node} hung {before + 1} times in this run" if before and self.job.nodes > 1 else ""
-        self.progress.say(f"killed rank {hung.rank} on {hung.node}, so that the gang starts again{often}")
-
-    def _kill_rank(self, rank: int, node: str) -> float | None:
+    def kill_rank(self, rank: int, node: str) -> float | None:
         """Kill a rank of the newest attempt; return when (Unix seconds), None where that did not work."""
         raise NotImplementedError
 
@@ -486,8 +444,7 @@ class Follower:
         self._say_crashes()
         self._warn_of_nan()
         self._warn_of_stall()
-        self._warn_of_hang()
-        self._end_hang()
+        self.hangs.update()
         self._say_proof()
         self._warn_of_store()
         values = self.state()
@@ -513,7 +470,7 @@ class Follower:
             "step": int(last["step"]) if "step" in last and self.story.are_steps_known else None,
             "step_age_s": self._step_age() if begun else None,
             "stalled_s": self.stalled_s,
-            "hang": self.hang.describe(log_follow.now()) if self.hang else None,
+            "hang": self.hangs.describe(),
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a run is, by what a controller keeps of it: whether it moves (the rule is ``_model/stall.py``), in one line."""
+"""Where a run is: whether it moves (the rule is ``_model/stall.py``), in one line, and what is done where it hangs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ import os
 import pathlib
 import typing as t
 
-from ....module_utils._model import stall
+from ....module_utils._model import on_hang, stall
 from ....module_utils._model.run_history import fold
 from ....module_utils._node import files
+from ..._hosts import log_follow
+
+if t.TYPE_CHECKING:
+    from ....module_utils._model.hang import Hang
+    from .follower import Follower
 
 _TAIL = 64 << 10
 # What is older is shown with its age.
@@ -72,3 +77,60 @@ def read_end(place: pathlib.Path) -> str:
             return handle.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+class HangWatch:
+    """Judges the newest attempt at every turn of its follower."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._hang: Hang | None = None
+        # The attempt of which a rank was killed because it hung, and when.
+        self._ended: tuple[int, float] | None = None
+
+    def describe(self) -> str | None:
+        """Return who is waited for, and since when, in words; None where the gang does not hang."""
+        return self._hang.describe(log_follow.now()) if self._hang else None
+
+    def update(self) -> None:
+        """Say who is waited for, at which line, once, until the gang moves again; kill it where the job asks for that.
+
+        Its end starts the gang again.
+        """
+        follower = self._follower
+        found, before = follower.story.find_hang(follower.stop_rules.stood_s), self._hang
+        self._hang = found
+        if found is not None and (before is None or before.culprits != found.culprits):
+            said = found.describe(log_follow.now())
+            follower.record_event("hang", **found.to_event())
+            follower.progress.say(f"warning: the run {said}")
+            follower.notify(f"the run {said}")
+        elif found is None and before is not None:
+            follower.record_event("hang_over")
+            follower.progress.say("the run hangs no longer")
+        self._kill(self.decide())
+
+    def decide(self) -> on_hang.HangDecision:
+        """Return what follows the hang of the newest attempt now."""
+        follower = self._follower
+        attempt = follower.story.attempts[-1] if follower.story.attempts else None
+        if attempt is None or self._hang is None:
+            return on_hang.HangDecision("none")
+        running = {rank: node for rank, node in attempt.ranks.items() if rank not in attempt.exits}
+        killed_at = self._ended[1] if self._ended and self._ended[0] == attempt.n else None
+        now, used = log_follow.now(), follower.story.crashes
+        return on_hang.decide(follower.job.restart, self._hang, running, now, used, killed_at)
+
+    def _kill(self, hung: on_hang.HangDecision) -> None:
+        if hung.action != "kill" or hung.rank is None:
+            return
+        follower, node = self._follower, str(hung.node)
+        at = follower.kill_rank(hung.rank, node)
+        if at is None:
+            # It is tried again at the next turn.
+            return
+        self._ended = follower.story.attempts[-1].n, log_follow.now()
+        before = sum(cause == "hang" and where == node for _at, cause, where in follower.story.faults)
+        follower.record_event("hang_ended", at, node=node, rank=hung.rank, detail=hung.detail)
+        often = f"; {node} hung {before + 1} times in this run" if before and follower.job.nodes > 1 else ""
+        follower.progress.say(f"killed rank {hung.rank} on {node}, so that the gang starts again{often}")

@@ -360,7 +360,7 @@ class HostsFollower(Follower):
         what = f"off its network for {cut_s} s" if cut_s else f"killed {target}"
         self._record_drill(float(answer["at"]), node, what)
 
-    def _kill_rank(self, rank: int, node: str) -> float | None:
+    def kill_rank(self, rank: int, node: str) -> float | None:
         """Kill a rank with SIGKILL; its launcher starts the gang again."""
         try:
             answer = self.remotes[node].call("kill", run_id=self.run_id, target="worker", rank=rank)

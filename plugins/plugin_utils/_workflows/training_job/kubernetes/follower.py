@@ -411,7 +411,7 @@ class ClusterFollower(Follower):
         own = [meta for meta in there if meta["name"] == name and self.main["kind"] != "RayJob"]
         return wanted, own if own and drill.target != "host" else there
 
-    def _kill_rank(self, rank: int, node: str) -> float | None:
+    def kill_rank(self, rank: int, node: str) -> float | None:
         """Delete the pod of a rank at once; the gang starts again in new pods."""
         name = self.story.attempts[-1].pods.get(rank)
         meta = next((pod["metadata"] for pod in self.pods.values() if pod["metadata"]["name"] == name), None)

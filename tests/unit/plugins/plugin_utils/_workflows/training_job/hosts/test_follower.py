@@ -532,28 +532,6 @@ def test_the_rank_that_a_gang_waits_for_is_killed_once_where_the_job_asks_for_it
     assert "killed rank 1 on b, so that the gang starts again" in world.said
 
 
-def test_a_hang_is_only_reported_unless_the_job_asks_for_more(world: World) -> None:
-    world.run(*HANGS, None, *(news(node, unit(exit_code=0)) for node in "ab"))
-    assert world.killed == []
-
-
-@pytest.mark.parametrize(
-    ("restart", "limit"),
-    [({"on_hang": "stop"}, "on_hang: stop"), ({"on_hang": "restart", "max_crashes": 0}, "max_crashes (0) is used up")],
-)
-def test_a_hang_ends_the_run(world: World, restart: Dict, limit: str) -> None:
-    found = world.run(*HANGS, None, restart=restart)
-    assert (found.outcome, found.cause, found.node) == ("failed", "hang", "b") and limit in found.detail
-    assert world.killed == []
-
-
-def test_a_rank_that_hangs_on_a_node_that_is_away_is_killed_later(world: World) -> None:
-    world.kill_answer = {"killed": []}
-    world.run(*HANGS, None, *(news(node, unit(exit_code=0)) for node in "ab"), restart={"on_hang": "restart"})
-    assert len(world.killed) > 1
-    assert not [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] == "hang_ended"]
-
-
 def test_a_drill_that_cuts_needs_no_checkpoint_and_is_no_fault(world: World) -> None:
     world.kill_answer = {"at": T0 + 5}
     steps = [
