@@ -20,13 +20,14 @@ import typing as t
 
 import yaml
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import ROOT, descendants, until
+from ansible_collections.muster.training.tests.e2e.playbook_world import ROOT, Play, descendants, until
 from ansible_collections.muster.training.tests.e2e.rent_world import Point, RentWorld, lives
 from ansible_collections.muster.training.tests.fakes.api import STRANGERS, Answer, Thing
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 
 DAY_S = 86400.0
+REAPER = "ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.reaper_main"
 # Nothing listens there: a machine whose SSH does not answer, at once.
 NOWHERE = ("127.0.0.1", 9, "root")
 FAULTS = (
@@ -55,7 +56,14 @@ OF = {
     "reap": ("none", "empty listings", "deletes fail", "deletes do nothing", "clock ahead", "clock behind", "killed"),
     "teardown": ("none", "empty listings", "half of a listing", "deletes fail", "deletes do nothing", "killed"),
 }
-KILLED_AT = {"rent": ("list", "create"), "heal": ("list",), "reap": ("list", "delete"), "teardown": ("list", "delete")}
+OF["reaper"] = OF["reap"]
+KILLED_AT = {
+    "reaper": ("list", "delete"),
+    "rent": ("list", "create"),
+    "heal": ("list",),
+    "reap": ("list", "delete"),
+    "teardown": ("list", "delete"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +81,10 @@ def draw(seed: int) -> tuple[Step, ...]:
     dice = random.Random(seed)
     # Every fault comes first in some schedule.
     steps = [Step("rent", BEFORE[seed % len(BEFORE)], dice.choice((1, 2)))]
-    for playbook in ("status", "heal", "rent", "reap", "teardown"):
-        wait_s = dice.choice((0.0, 0.0, 600.0, 8000.0 if playbook == "reap" else 90.0))
+    # Every third schedule has the reaper of another machine, with a copy of the ledger.
+    reap = "reap" if seed % 3 else "reaper"
+    for playbook in ("status", "heal", "rent", reap, "teardown"):
+        wait_s = dice.choice((0.0, 0.0, 600.0, 8000.0 if playbook == reap else 90.0))
         steps.append(Step(playbook, dice.choice(OF[playbook]), dice.choice((1, 2)), wait_s))
     return tuple(steps)
 
@@ -82,7 +92,8 @@ def draw(seed: int) -> tuple[Step, ...]:
 class MoneyWorld(RentWorld):
     """One controller; the accounts have machines of others, the inventory has one of one's own."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, store: dict[str, t.Any] | None = None, **keys: str) -> None:
+        self.state_store, self.keys = store or {}, keys
         super().__init__(root, self._make, "runpod")
         self.strangers = {self.api.stranger(name).id for name in STRANGERS}
         self.problems: list[str] = []
@@ -111,11 +122,12 @@ class MoneyWorld(RentWorld):
         return "-i", str(self.root / "own.json"), "-i", str(self.root / "runpod.yml")
 
     def environment(self, **changes: str) -> dict[str, str]:
-        return super().environment(**{"RUNPOD_API_KEY": TOKEN, "ANSIBLE_SSH_TIMEOUT": "5", **changes})
+        return super().environment(**{"RUNPOD_API_KEY": TOKEN, "ANSIBLE_SSH_TIMEOUT": "5", **self.keys, **changes})
 
     def values(self, **extra: t.Any) -> dict[str, t.Any]:
         times = {"rented_nodes_wait_timeout_s": 600, "rented_nodes_release_timeout_s": 300, "teardown_timeout_s": 300}
-        return super().values(**{**times, "muster_heal_gpus": False, **extra})
+        state = {"path": str(self.root / "state"), **self.state_store}
+        return super().values(**{"muster_state": state, **times, "muster_heal_gpus": False, **extra})
 
     def record(self, names: t.Sequence[str]) -> None:
         """Leave the record of a run on these hosts, as a controller that was killed does."""
@@ -181,14 +193,29 @@ class MoneyWorld(RentWorld):
         env = self.arm(step)
         if step.fault == "killed":
             self._kill_at(step)
-        play = self.start(step.playbook, *self.inventory(), env=env)
-        done = play.wait(180)
+        play = self._start_reaper(env) if step.playbook == "reaper" else None
+        done = (play or self.start(step.playbook, *self.inventory(), env=env)).wait(180)
         if step.fault == "killed" and done.code < 0:
             # A worker may finish what it began.
             until(lambda: not any(map(lives, self._seen)), "the workers to end", 90)
         self.calm()
         found = [*self._judge_all(done.output), *self._judge(step, done, before)]
         self.problems += [f"{step}: {line}\n{done.output[-1500:]}" for line in found]
+
+    def _start_reaper(self, env: dict[str, str]) -> Play:
+        """Start a pass of the reaper's own program, where it has its own copy of the ledger."""
+        home, ledger = self.root / "reaper", self.root / "state" / "lab" / "ledger.jsonl"
+        incoming = home / "lab" / "incoming"
+        incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if ledger.exists():
+            (incoming / f"{len(self.plays):03d}.jsonl").write_bytes(ledger.read_bytes())
+        settings = {"cluster": "lab", "state_home": {"path": str(home)}, "release_timeout_s": 300}
+        place = self.root / "reaper.json"
+        place.write_text(json.dumps({**settings, "providers": self.values()["muster_providers"]}))
+        log = self.root / f"play-{len(self.plays)}.log"
+        play = Play([sys.executable, "-m", REAPER, str(place)], self.environment(**env), log, self.root, 0o022)
+        self.plays.append(play)
+        return play
 
     def _kill_at(self, step: Step) -> None:
         self._seen = []
@@ -210,29 +237,45 @@ class MoneyWorld(RentWorld):
 
     def _judge(self, step: Step, done: t.Any, before: dict[str, str]) -> t.Iterator[str]:
         """Yield what was said of one playbook that is not so, or was not said."""
+        if done.code >= 0:
+            yield from getattr(self, f"_judge_{step.playbook}")(step, done, before)
+
+    def _judge_rent(self, step: Step, done: t.Any, before: dict[str, str]) -> t.Iterator[str]:
         ours = {item.id: item for item in self.ours}
-        lies = step.fault.startswith(("empty", "half"))
-        gone = [key for key in before if key not in ours]
-        if done.code < 0:
-            return
-        if step.playbook == "rent":
-            known = [item for key, item in ours.items() if not done.code or key not in before]
-            yield from self._list_unsaid(known, done.output)
-            if not done.code and len(ours) != 2:
-                yield f"rc 0, and {len(ours)} bill"
-            yield from (f"{key}, which worked, was deleted for a listing" for key in gone if lies)
-        elif step.playbook == "heal":
-            # Machines that do not answer by SSH are lost by that, after a while.
-            yield from (f"{before[key]} was deleted without a word" for key in gone if before[key] not in done.output)
-        elif step.playbook == "reap" and not done.code:
-            said = re.search(r"(\d+) within their lease", done.output)
-            if said is None or int(said[1]) != len(ours):
-                yield f"rc 0, {said and said[0]}, and {len(ours)} bill"
-        elif step.playbook == "teardown":
-            yield from self._list_unsaid(ours.values(), done.output)
-            if not done.code and ours:
-                yield f"rc 0, and {sorted(item.name for item in ours.values())} bill"
-        elif step.playbook == "status" and (done.code or (self._is_over and re.search(r"r-1 +running", done.output))):
+        known = [item for key, item in ours.items() if not done.code or key not in before]
+        yield from self._list_unsaid(known, done.output)
+        if not done.code and len(ours) != 2:
+            yield f"rc 0, and {len(ours)} bill"
+        if step.fault.startswith(("empty", "half")):
+            yield from (f"{key}, which worked, was deleted for a listing" for key in before if key not in ours)
+
+    def _judge_heal(self, _step: Step, done: t.Any, before: dict[str, str]) -> t.Iterator[str]:
+        # Machines that do not answer by SSH are lost by that, after a while.
+        alive = {item.id for item in self.ours}
+        gone = [name for key, name in before.items() if key not in alive]
+        yield from (f"{name} was deleted without a word" for name in gone if name not in done.output)
+
+    def _judge_reap(self, _step: Step, done: t.Any, _before: dict[str, str]) -> t.Iterator[str]:
+        said = re.search(r"(\d+) within their lease", done.output)
+        if not done.code and (said is None or int(said[1]) != len(self.ours)):
+            yield f"rc 0, {said and said[0]}, and {len(self.ours)} bill"
+
+    def _judge_reaper(self, _step: Step, done: t.Any, _before: dict[str, str]) -> t.Iterator[str]:
+        ours = {item.id: item for item in self.ours}
+        yield from self._list_unsaid(ours.values() if done.code else (), done.output)
+        if not done.code:
+            (shown,) = (json.loads(line) for line in done.output.splitlines() if line.startswith("{"))
+            within = {item["id"] for item in shown["within_lease"]}
+            yield from (f"rc 0, and {ours[key].name} bills" for key in ours.keys() - within)
+            yield from (f"{item['name']} is proved gone and bills" for item in shown["leases"] if item["id"] in ours)
+
+    def _judge_teardown(self, _step: Step, done: t.Any, _before: dict[str, str]) -> t.Iterator[str]:
+        yield from self._list_unsaid(self.ours, done.output)
+        if not done.code and self.ours:
+            yield f"rc 0, and {sorted(item.name for item in self.ours)} bill"
+
+    def _judge_status(self, _step: Step, done: t.Any, _before: dict[str, str]) -> t.Iterator[str]:
+        if done.code or (self._is_over and re.search(r"r-1 +running", done.output)):
             yield "status does not say what is known"
 
     def _list_unsaid(self, things: t.Iterable[Thing], output: str) -> t.Iterator[str]:

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.fakes.api import Answer
 from ansible_collections.muster.training.tests.fakes.runpod import PRICE, FakeRunpod
+from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.faults.shop import Shop
 
 HIGHER = 4.5
@@ -136,3 +137,14 @@ def test_a_ledger_that_cannot_be_read_hides_no_machine(shop: Shop, api: FakeRunp
     assert f"; the accounts list of lab: {node['name']} (2.99 USD per hour)" in result["msg"]
     with pytest.raises(MusterError, match=r"^nothing is ordered: .*Restore it from a copy"):
         shop.rent()
+
+
+def test_rent_by_a_clock_that_is_behind_says_which_orders_are_of_its_future(shop: Shop, said: list[str]) -> None:
+    """Also of an API that tells no time: the deadline that is said then may be one that has passed."""
+    (node,) = shop.rent()["nodes"]
+    behind = InlineScheduler(VirtualClock(shop.clock.time() - 86400))
+    shop.context = dataclasses.replace(shop.context, scheduler=behind)
+    said.clear()
+    shop.rent(lease_s=7200)
+    words = "which is in the future: by a clock that was wrong, so its cost is not known"
+    assert [line for line in said if line.startswith(f"warning: {node['name']} was ordered at ") and words in line]

@@ -90,9 +90,13 @@ def test_a_second_machine_of_one_order_is_said_deleted_and_costs(shop: Shop, api
     assert reaped["within_lease_usd_per_hour"] == 2 * PRICE
     assert f"{second.id} is a second machine of one order, beside {node['id']}" in reaped["summary"]
     assert lease(shop).cost_usd(shop.clock.time()) == pytest.approx(2 * PRICE, rel=0.1)
+    said.clear()
+    shop.rent(check=True)
+    words = f"{second.id} is a second machine of one order (2.99 USD per hour)"
+    assert f"would delete {node['name']} (2.99 USD per hour): {words}" in said
     result = shop.rent()
     assert not result.get("failed") and [item.id for item in api.alive()] == [node["id"]]
-    assert f"{node['name']}: {second.id} is a second machine of one order (2.99 USD per hour): it is deleted" in said
+    assert f"{node['name']}: {second.id} is a second machine of one order (2.99 USD per hour)" in said
     # What it has cost stays in every figure, and grows no more.
     usage = read_usage(StateHome({"path": str(shop.folder / "state")}, "lab"), ["node"], None, None, shop.clock.time())
     shop.clock.sleep(3600)

@@ -209,6 +209,13 @@ class Lease:
             return None
         return sum((price or 0.0) * max(0.0, until - since) / 3600 for price, until in times)
 
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Return what it costs now, with other machines of its order that were not deleted; None without a price."""
+        prices = [self.price_usd_per_hour, *(item.usd_per_hour for item in self.seconds if item.until is None)]
+        known = [self.price_usd_per_hour if price is None else price for price in prices]
+        return None if None in known else sum(price or 0.0 for price in known)
+
     def list_seconds(self, now: float) -> list[tuple[float | None, float]]:
         """Return the price and the end, ``now`` without one, of each second machine."""
         return [

@@ -127,7 +127,7 @@ def format_price(usd_per_hour: float | None) -> str:
 def describe_second(instance: Instance, ordered_at: float | None) -> str:
     """Return that a machine is listed beside the one of its order, and what it costs."""
     price = format_price(higher_price(ordered_at, instance.price_usd_per_hour))
-    return f"{instance.id} is a second machine of one order ({price}): it is deleted"
+    return f"{instance.id} is a second machine of one order ({price})"
 
 
 def sum_prices(prices: t.Iterable[float | None]) -> float | None:
@@ -255,7 +255,7 @@ def _unlisted_entry(
 ) -> BillEntry:
     """Return the entry of a lease that is not listed as ours: gone, hidden, or not to be seen from here at all."""
     problem = _unseen_problem(lease, index, sights.get(lease.provider))
-    price = format_price(lease.price_usd_per_hour)
+    price = format_price(lease.usd_per_hour)
     hidden = f"{'gone' if lease.settled else 'not made (yet)'}, or hidden and billing {price}"
     return BillEntry(
         "unseen" if problem else "unlisted",
@@ -264,7 +264,7 @@ def _unlisted_entry(
         lease.resource,
         lease.ids,
         lease.token,
-        lease.price_usd_per_hour if problem else None,
+        lease.usd_per_hour if problem else None,
         lease.deadline,
         due.get(lease.key, ""),
         f"cannot be seen: {problem}" if problem else f"in the ledger, not listed: {hidden}",
@@ -306,17 +306,21 @@ def _name_notes(entries: t.Iterable[BillEntry]) -> tuple[str, ...]:
 
 def _clock_doubts(index: LeaseIndex, sights: t.Mapping[str, Sight], now: float) -> tuple[str, ...]:
     """Return which clocks are off, and which orders are of the future."""
-    doubts = [describe_clock(name, sight.clock_offset_s) for name, sight in sights.items() if sight.clock_offset_s]
+    offsets = {name: sight.clock_offset_s for name, sight in sights.items()}
+    clocks = [describe_clock(name, offset) for name, offset in offsets.items() if offset]
+    return (*clocks, *_list_future(index, offsets, now))
+
+
+def _list_future(index: LeaseIndex, offsets: t.Mapping[str, float], now: float) -> t.Iterator[str]:
+    """Yield which orders are of the future; ``offsets`` is how far the clocks of providers are ahead of this one."""
     for lease in index.leases:
-        sight = sights.get(lease.provider)
-        ahead = lease.intent_at - now - (sight.clock_offset_s if sight else 0.0)
+        ahead = lease.intent_at - now - offsets.get(lease.provider, 0.0)
         if lease.open and lease.machine and ahead > CLOCK_LIMIT_S:
             until = f"its deadline {lease.deadline}" if lease.deadline else "its age"
-            doubts.append(
+            yield (
                 f"{lease.name} was ordered at {format_whole_seconds(lease.intent_at)}, which is in the future: by a "
                 f"clock that was wrong, so its cost is not known and {until} may be wrong; teardown ends it"
             )
-    return tuple(doubts)
 
 
 def describe_clock(provider: str, offset_s: float) -> str:
@@ -357,7 +361,7 @@ def describe_pool(
             f"{entry.name}: {entry.problem}; rent replaces it where the listings of a minute lack it and "
             f"{entry.provider} does not know its id"
         )
-    yield from (f"warning: {line}" for line in bill.notes)
+    yield from (f"warning: {line}" for line in (*_list_future(index, state.clock_offsets, now), *bill.notes))
 
 
 def _describe_end(lease: Lease, due: t.Mapping[LeaseKey, str]) -> str:

@@ -27,8 +27,8 @@ def describe_leases(leases: t.Iterable[Lease], now: float) -> str:
             continue
         # A label's value is quoted as JSON is.
         labels = f"node={json.dumps(lease.name)},pool={json.dumps(lease.pool)},provider={json.dumps(lease.provider)}"
-        if lease.price_usd_per_hour is not None:
-            lines.append(f"{USD_PER_HOUR}{{{labels}}} {lease.price_usd_per_hour:.6g}")
+        if lease.usd_per_hour is not None:
+            lines.append(f"{USD_PER_HOUR}{{{labels}}} {lease.usd_per_hour:.6g}")
         if lease.deadline:
             lines.append(f"{DEADLINE}{{{labels}}} {parse_time(lease.deadline):.3f}")
     return "".join(f"{line}\n" for line in lines)

@@ -127,7 +127,10 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
         if movement == "stalled" and running and len(agents) == len(names):
             words = [said, *words]
         stalled = {"stalled": "; ".join(words)} if words else {}
-    return {**record, "live": {"units": units, "unreachable": unreachable, **stalled, **leases}}
+    # Of a host that the inventory lacks nothing is known, so that the record is not what is so now.
+    unasked = [name for name in record.get("hosts", []) if name not in live.hosts]
+    missing = {"unasked": unasked} if unasked else {}
+    return {**record, "live": {"units": units, "unreachable": unreachable, **missing, **stalled, **leases}}
 
 
 def _add_pods(home: StateHome, record: Record, found: dict[str, object], now: float | None) -> Record:

@@ -88,9 +88,11 @@ def _nodes(record: Record) -> str:
 def _reason(record: Record) -> str:
     """Return why the run ended as it did, or what of its nodes is known now; a success needs no reason."""
     live = record.get("live") or {}
-    silent = ", ".join(sorted(live.get("unreachable") or {}))
+    silent = [f"no answer from {', '.join(sorted(live['unreachable']))}"] if live.get("unreachable") else []
+    if live.get("unasked"):
+        silent.append(f"not asked, as the inventory lacks them: {', '.join(live['unasked'])}")
     if silent:
-        return f"no answer from {silent}"
+        return _shorten("; ".join(silent))
     if live.get("stalled"):
         return str(live["stalled"])
     if live.get("detail"):

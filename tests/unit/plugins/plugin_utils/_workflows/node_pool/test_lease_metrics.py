@@ -8,7 +8,11 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import (
+    LedgerEvent,
+    SecondMachine,
+    fold_events,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.lease_metrics import (
     describe_leases,
     write_leases,
@@ -24,10 +28,13 @@ def test_what_is_leased_has_its_price_and_its_deadline() -> None:
     unknown = dataclasses.replace(lease, name="n-2", price_usd_per_hour=None, deadline=None)
     gone = dataclasses.replace(lease, name="n-3", state="verified")
     key = dataclasses.replace(lease, name="n-4", resource="auth_key")
-    assert describe_leases([lease, unknown, gone, key], 5.0).splitlines() == [
+    ended = SecondMachine("i-3", 9.0, 1.0)
+    doubled = dataclasses.replace(lease, name="n-5", deadline=None, seconds=(SecondMachine("i-2", 3.0), ended))
+    assert describe_leases([lease, unknown, gone, key, doubled], 5.0).splitlines() == [
         "muster_reaper_pass_seconds 5.000",
         'muster_lease_usd_per_hour{node="n-1",pool="h100",provider="lambda"} 2.99',
         'muster_lease_deadline_seconds{node="n-1",pool="h100",provider="lambda"} 1767261600.000',
+        'muster_lease_usd_per_hour{node="n-5",pool="h100",provider="lambda"} 5.99',
     ]
 
 

@@ -58,7 +58,10 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
     running, done = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect(answers), {"a", "b"}))[
         "runs"
     ]
-    assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
+    found = {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
+    assert running["live"] == {**found, "unasked": ["gone"]}
+    shown = training_job_info.read_runs(home, "run-1", training_job_info.LiveSource(connect(answers), {"a", "b"}))
+    assert "no answer from b; not asked, as the inventory lacks them: gone" in str(shown["table"])
     assert done["live"] is None
 
 
