@@ -30,6 +30,9 @@ class StepReadings:
         self._steps = array.array("q")
         self._saved = array.array("d")
 
+    def __len__(self) -> int:
+        return len(self._at)
+
     def add_step(self, at: float, step: int) -> None:
         """Take in that a step was made."""
         if abs(step) > _LARGEST:

@@ -16,7 +16,10 @@ from ..._hosts import log_follow
 
 if t.TYPE_CHECKING:
     from ....module_utils._model.hang import Hang
-    from .follower import Follower
+    from ....module_utils._model.job import Job
+    from ....module_utils._model.run_history import RunHistory
+    from ....module_utils._model.stop_on import StopRules
+    from ..shared.progress import Progress
 
 _TAIL = 64 << 10
 # What is older is shown with its age.
@@ -79,10 +82,26 @@ def read_end(place: pathlib.Path) -> str:
         return ""
 
 
+class FollowedGang(t.Protocol):
+    """What a follower knows of its run, and can do with it."""
+
+    job: Job
+    story: RunHistory
+    progress: Progress
+    stop_rules: StopRules
+    notify: t.Callable[[str], None]
+
+    def record_event(self, kind: str, at: float | None = None, **values: t.Any) -> None:
+        """Record an event that the controller saw, at the time ``at`` or now."""
+
+    def kill_rank(self, rank: int, node: str) -> float | None:
+        """Kill a rank of the newest attempt; return when (Unix seconds), None where that did not work."""
+
+
 class HangWatch:
     """Judges the newest attempt at every turn of its follower."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: FollowedGang) -> None:
         self._follower = follower
         self._hang: Hang | None = None
         # The attempt of which a rank was killed because it hung, and when.

@@ -208,6 +208,11 @@ def test_the_account_of_a_run_that_is_running_is_renewed_every_minute() -> None:
     assert later is not None and sum(later.seconds.values()) == pytest.approx(161.0)
     assert sum(first.account.seconds.values()) == pytest.approx(100.0)
     # One of which a price is not known has seconds alone.
+    long = story()
+    for step in range(100_000):
+        long.readings.add_step(T0 + step / 1e4, step)
+    assert run_record.update_record(first, long, {}, T0 + 199).account is first.account, "its steps are many"
+    assert run_record.update_record(first, long, {}, T0 + 202).account is not first.account
     unknown = run_record.update_record(new(), story(), {"b": None}, T0 + 100).account
     assert unknown is not None and unknown.usd is None and unknown.seconds == first.account.seconds
 
