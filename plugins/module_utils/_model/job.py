@@ -358,6 +358,18 @@ def drop_removed(recorded: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {**recorded, "restart": {key: value for key, value in restart.items() if key not in Restart.REMOVED}}
 
 
+# Option -> its default before and now: a run that was recorded with the one is of the same job as one with the other.
+_CHANGED_DEFAULTS: t.Final[t.Mapping[str, tuple[object, object]]] = {"checkpoints.format": ("files", "auto")}
+
+
+def is_changed_default(option: str, recorded: object, requested: object) -> bool:
+    """Return whether an option differs only because its default was another one when a run was recorded.
+
+    :param option: its path without ``job``, such as ``checkpoints.format``.
+    """
+    return _CHANGED_DEFAULTS.get(option) == (recorded, requested)
+
+
 def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
     job_checkpoints.check_checkpoints(job)

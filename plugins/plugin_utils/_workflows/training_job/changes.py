@@ -10,7 +10,7 @@ import os
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.job import Job, drop_removed, to_yaml_names
+from ....module_utils._model.job import Job, drop_removed, is_changed_default, to_yaml_names
 from ....module_utils._model.run_record import RunRecord
 from .load import load_recorded_job
 
@@ -57,7 +57,7 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
     for key in sorted({*known, *wanted}):
         old, new = known.get(key), wanted.get(key)
         # An option that did not exist when the run was recorded differs only where it is set.
-        if old == new or (key not in known and not new):
+        if old == new or (key not in known and not new) or is_changed_default(f"{path}{key}", old, new):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{path}{key}.")

@@ -362,6 +362,9 @@ class HostsFollower(Follower):
 
     def kill_rank(self, rank: int, node: str) -> float | None:
         """Kill a rank with SIGKILL; its launcher starts the gang again."""
+        if node in self.lost_since:
+            # To ask it again takes as long as a connection may take.
+            return None
         try:
             answer = self.remotes[node].call("kill", run_id=self.run_id, target="worker", rank=rank)
         except MusterError:
