@@ -24,7 +24,7 @@ from .attempts import (
 )
 from .faults import Fault, Promise, find_faults
 from .load import Checkpoint, Line, RunFolder, StepRecord
-from .stalls import Span, find_stalls, share_with_steps
+from .stalls import Span, find_stalls
 
 OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
 
@@ -203,11 +203,6 @@ class RunModel:
         admitted = parsing.read_time(self.run.record.get("admitted_at"))
         spans = build_spans(self.run.history, AccountTimes(clock.submitted, admitted, clock.end, clock.over))
         return sum_seconds(spans), None
-
-    @property
-    def share_with_steps(self) -> float | None:
-        """The share of the run's time in which steps were made that count."""
-        return share_with_steps(self.counted, self.stalls, self.clock.duration)
 
     @property
     def steps_problem(self) -> str | None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a run stood still between its steps, and the share of its time that made steps which count."""
+"""Where a run stood still between its steps."""
 
 from __future__ import annotations
 
@@ -29,24 +29,6 @@ def find_stalls(attempts: t.Sequence[AttemptView]) -> tuple[Span, ...]:
         ends = [*times, attempt.end] if attempt.end is not None else times
         found += [(left, right) for left, right in zip(ends, ends[1:], strict=False) if right - left > limit]
     return tuple(found)
-
-
-def share_with_steps(
-    parts: t.Sequence[t.Sequence[StepRecord]], stalls: t.Sequence[Span], duration: float | None
-) -> float | None:
-    """Return the share (0 to 1) of ``duration`` in which steps were made that count; None where it is not known.
-
-    ``parts`` are the steps that count of each segment: what was done again after a fault counts once.
-    """
-    if not duration:
-        return None
-    made = 0.0
-    for part in parts:
-        times = _step_times(part)
-        if times:
-            stood = sum(min(right, times[-1]) - left for left, right in stalls if times[0] <= left < times[-1])
-            made += times[-1] - times[0] - stood
-    return min(1.0, max(0.0, made / duration)) if any(parts) else None
 
 
 def _step_times(steps: t.Iterable[StepRecord]) -> list[float]:

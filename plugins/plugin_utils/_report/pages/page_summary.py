@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from ....module_utils._model.account import BUCKETS, describe
+from ....module_utils._model.account import BUCKETS, describe, useful_share
 from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
@@ -64,7 +64,7 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
         ("Last step", add_note(fmt.format_count(model.last_step), notes["step"])),
         ("Final loss" if ended else "Loss", _format_loss(model, notes["loss"])),
         ("Throughput", add_note(fmt.format_figure(pace), notes["pace"])),
-        ("Time with steps", add_note(fmt.format_percent(_percent(model.share_with_steps)), notes["stood"])),
+        ("Useful time", add_note(fmt.format_percent(_useful_percent(model)), notes["stood"])),
     ]
     # What did not happen needs no place.
     happened: list[tuple[str, Cell, object]] = [
@@ -83,8 +83,13 @@ def _pace_words(model: RunModel) -> str:
     return f"{model.unit}, as {who} printed" if who and model.throughput is not None else model.unit
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+def _useful_percent(model: RunModel) -> float | None:
+    """Return the share of the time that went to steps which count, None where most of the time is not known."""
+    seconds = model.account[0] if model.account else {}
+    share = useful_share(seconds)
+    if share is None or seconds.get("unknown", 0.0) > sum(seconds.values()) / 2:
+        return None
+    return 100 * share
 
 
 def _stood_words(model: RunModel) -> str | None:

@@ -9,7 +9,7 @@ import types
 import typing as t
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import StepRecord
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.stalls import find_stalls, share_with_steps
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.stalls import find_stalls
 
 
 def steps(*times: float) -> tuple[StepRecord, ...]:
@@ -26,11 +26,3 @@ def test_a_gap_is_a_stall_only_beside_the_usual_step() -> None:
     assert find_stalls([attempt(None, 0, 60, 120, 180, 300)]) == (), "its steps take a minute each"
     assert find_stalls([attempt(90.0, 1, 2, 3)]) == ((3, 90.0),), "it hung until it was ended"
     assert find_stalls([attempt(90.0, 1)]) == () and find_stalls([types.SimpleNamespace(end=9.0, segment=None)]) == ()
-
-
-def test_the_share_of_time_with_steps() -> None:
-    part = steps(10, 11, 12, 60, 61)
-    assert share_with_steps([part], [(12, 60)], 100.0) == 0.03
-    assert share_with_steps([part, steps(70, 80)], [], 100.0) == 0.61
-    assert share_with_steps([part], [(61, 99)], 102.0) == 0.5, "what came after the last step is no training anyway"
-    assert share_with_steps([], [], 100.0) is None and share_with_steps([part], [], None) is None

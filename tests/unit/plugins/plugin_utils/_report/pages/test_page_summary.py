@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._report.data import format as fmt
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
     build_run_folder,
@@ -24,8 +25,11 @@ def model(**record: t.Any) -> RunModel:
 
 
 def test_the_figures_of_a_run_carry_their_notes() -> None:
-    found = dict(page_summary.build_figures(build_run_model(load_run(FIXTURES / "resumed"))))
-    assert found["Time with steps"].endswith("%")
+    resumed = build_run_model(load_run(FIXTURES / "resumed"))
+    found = dict(page_summary.build_figures(resumed))
+    share = str(found["Useful time"]).partition("\N{NO-BREAK SPACE}")[0]
+    assert f"useful {share} %" in page_summary.describe_account(resumed), "one page says one figure"
+    assert dict(page_summary.build_figures(model()))["Useful time"] == fmt.UNKNOWN
     assert found["Restarts"] == "1 <small>1 resume proven</small>"
     assert str(found["Steps lost"]).startswith("17 <small>3.6")
     assert "So far" in dict(page_summary.build_figures(build_run_model(load_run(FIXTURES / "running"))))
