@@ -104,6 +104,8 @@ class HangWatch:
     def __init__(self, follower: FollowedGang) -> None:
         self._follower = follower
         self._hang: Hang | None = None
+        # The attempt whose hang was said.
+        self._said_of = 0
         # The attempt of which a rank was killed because it hung, and when.
         self._ended: tuple[int, float] | None = None
 
@@ -124,10 +126,16 @@ class HangWatch:
             follower.record_event("hang", **found.to_event())
             follower.progress.say(f"warning: the run {said}")
             follower.notify(f"the run {said}")
-        elif found is None and before is not None:
+            self._said_of = follower.story.attempts[-1].n
+        elif found is None and before is not None and self._moves_again():
             follower.record_event("hang_over")
             follower.progress.say("the run hangs no longer")
         self._kill(self.decide())
+
+    def _moves_again(self) -> bool:
+        """Return whether ranks of the gang that hung go on: where they end, it hung until then."""
+        newest = self._follower.story.attempts[-1]
+        return newest.n == self._said_of and not newest.exits
 
     def decide(self) -> on_hang.HangDecision:
         """Return what follows the hang of the newest attempt now."""

@@ -122,6 +122,7 @@ def test_the_rank_that_is_waited_for_is_killed_once_an_attempt(tmp_path: pathlib
         follower.fail(attempt)
         follower.hangs.update()
     assert follower.killed == [(1, "b")] * 2
+    assert "the run hangs no longer" not in follower.said, "it hung until it was killed"
     killed = [line for line in follower.said if line.startswith("killed")]
     again = "killed rank 1 on b, so that the gang starts again"
     assert killed == [again, f"{again}; b hung 2 times in this run"]
