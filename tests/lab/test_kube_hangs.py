@@ -184,3 +184,21 @@ def test_a_save_for_which_the_other_rank_waits_is_none(world: World) -> None:
     assert world.stopped_at("save") and world.hangs("save") == []
     record, _folder = world.controller.run("save")
     assert record["outcome"] == "succeeded" and not record.get("hangs"), record
+
+
+def test_a_gang_that_hangs_is_started_again_and_resumes(world: World) -> None:
+    """The pod of the rank that is waited for is deleted after the time that the job gives it; new pods train to the end."""
+    saved = {"HANG_ONCE": "1", "HANG_SAVED": "1", "HANG_RANK": "1", "HANG_STEP": "12", "HANG_STEPS": "30"}
+    job = world.job("again", "lock", **saved)
+    patterns = {"checkpoint_pattern": r"saved step (?P<step>\d+)", "resume_pattern": r"resumed from step (?P<step>\d+)"}
+    job["metrics"] |= patterns
+    job["checkpoints"] |= {"path": f"{plan.SHARED}/{world.name}"}
+    job["restart"] = {"on_hang": "restart", "hang_s": 10}
+    code, output = world.controller.play("train", job, muster_run_id="again")
+    assert code == 0, output
+    record, _folder = world.controller.run("again")
+    attempts = [(item["cause"], item["resumed_from_step"]) for item in record["attempts"]]
+    assert attempts == [("hang", None), (None, 10)] and record["outcome"] == "succeeded", record["attempts"]
+    (hung,) = record["hangs"]
+    assert f"rank 1 on {record['attempts'][0]['node']} waits for a lock" in hung["text"], hung
+    assert "so that the gang starts again" in output, output
