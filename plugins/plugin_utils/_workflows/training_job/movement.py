@@ -120,6 +120,10 @@ class HangWatch:
         """
         follower = self._follower
         found, before = follower.story.find_hang(follower.stop_rules.stood_s), self._hang
+        if self._is_being_ended():
+            # The others wait for the rank that was killed, until its launcher stops them.
+            self._hang = None
+            return
         self._hang = found
         if found is not None and (before is None or before.culprits != found.culprits):
             said = found.describe(log_follow.now())
@@ -131,6 +135,10 @@ class HangWatch:
             follower.record_event("hang_over")
             follower.progress.say("the run hangs no longer")
         self._kill(self.decide())
+
+    def _is_being_ended(self) -> bool:
+        attempts = self._follower.story.attempts
+        return bool(self._ended and attempts and attempts[-1].n == self._ended[0] and attempts[-1].exits)
 
     def _moves_again(self) -> bool:
         """Return whether ranks of the gang that hung go on: where they end, it hung until then."""

@@ -79,6 +79,8 @@ class Following(Follower):
     def begin(self, attempt: int = 1) -> None:
         for rank, node in enumerate("ab"):
             self.record_event("worker_started", rank=rank, node=node, attempt=attempt, world_size=2)
+        for step in range(1, 11):
+            self.story.metric({"at": time.time() + step / 1000, "step": step})
 
     def hang(self, seconds: float, attempt: int = 1) -> None:
         """Rank 0 waits in a collective for rank 1, which stands elsewhere."""
@@ -88,9 +90,8 @@ class Following(Follower):
                 "rank_stands", rank=rank, node=node, since=since, operation=operation, attempt=attempt, frames=[]
             )
 
-    def fail(self, attempt: int = 1) -> None:
-        for rank, node, code in ((1, "b", 137), (0, "a", 143)):
-            self.record_event("worker_exit", rank=rank, node=node, exit_code=code, attempt=attempt)
+    def fail(self, attempt: int, rank: int, code: int) -> None:
+        self.record_event("worker_exit", rank=rank, node="ab"[rank], exit_code=code, attempt=attempt)
 
 
 def test_a_hang_is_said_once_and_that_it_is_over(tmp_path: pathlib.Path) -> None:
@@ -119,10 +120,14 @@ def test_the_rank_that_is_waited_for_is_killed_once_an_attempt(tmp_path: pathlib
         follower.hang(90, attempt)
         follower.hangs.update()
         follower.hangs.update()
-        follower.fail(attempt)
+        follower.fail(attempt, 1, 137)
+        follower.stop_rules.stood_s = 1e5
+        follower.hangs.update()
+        follower.fail(attempt, 0, 143)
         follower.hangs.update()
     assert follower.killed == [(1, "b")] * 2
     assert "the run hangs no longer" not in follower.said, "it hung until it was killed"
+    assert not any("has ended" in line for line in follower.said), "the others wait for it until they are stopped"
     killed = [line for line in follower.said if line.startswith("killed")]
     again = "killed rank 1 on b, so that the gang starts again"
     assert killed == [again, f"{again}; b hung 2 times in this run"]
