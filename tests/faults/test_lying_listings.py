@@ -9,6 +9,7 @@ The same over real playbooks is tests/e2e/test_money_trial.py. A machine that wo
 from __future__ import annotations
 
 import collections
+import os
 import pathlib
 import random
 import typing as t
@@ -24,6 +25,7 @@ LIES = ("truth", "empty", "half", "ids unknown", "a second machine", "renamed")
 # What heal is not for: it says nothing of a bill.
 OF_BILLS = ("a second machine", "renamed")
 COMMANDS = ("rent", "heal", "rent", "reap", "reaper")
+SEEDS = 40 if os.environ.get("MUSTER_TEST_ALL") == "1" else 12
 FIGURES: collections.Counter[str] = collections.Counter()
 
 
@@ -90,7 +92,7 @@ def draw(seed: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_lie_of_a_listing_ends_a_machine_or_is_repeated(
     tmp_path: pathlib.Path, served: tuple[Server, str], seed: int
 ) -> None:
