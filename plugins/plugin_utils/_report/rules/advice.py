@@ -31,6 +31,8 @@ _EXITS = {74: "an I/O error: often the checkpoint folder is full or read-only", 
 # Another interval is advised where it is expected to save such a share of the time: the time between faults, of which
 # few are known, is not known better.
 _WORTH = 0.02
+# What a save holds up is not known of a run that was shorter: its processors were busy with the start.
+_LEAST_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -222,15 +224,15 @@ def _advise_saves(model: RunModel) -> t.Iterator[Advice]:
     faults = sum(fault.cause != "drill" for fault in model.faults)
     mtbf_s = cadence.estimate_mtbf_s(held_s, faults)
     best, lost = cadence.advise(blocked_s, mtbf_s), cadence.lost_share(max(0.0, every_s - blocked_s), blocked_s, mtbf_s)
-    if lost - best.lost < _WORTH:
+    if lost - best.lost < _WORTH or held_s < _LEAST_S:
         return
     price = model.usd_per_hour or 0.0
     money = f", {fmt.format_usd((lost - best.lost) * price)} an hour" if price else ""
     yield Advice(
         f"Save every {fmt.format_duration(best.interval_s)} (now every {fmt.format_duration(every_s)}): a save holds "
         f"the steps up for {fmt.format_duration(blocked_s)}, and {fmt.plural(faults, 'fault')} in "
-        f"{fmt.format_duration(held_s)} make one in {fmt.format_duration(mtbf_s)} likely. Expected loss "
-        f"{100 * lost:.1f} % → {100 * best.lost:.1f} %{money}."
+        f"{fmt.format_duration(held_s)} count as one in {fmt.format_duration(mtbf_s)}. Time that goes to saves and "
+        f"faults: {100 * lost:.1f} % → {100 * best.lost:.1f} %{money}."
     )
 
 

@@ -145,12 +145,12 @@ def test_the_model_of_a_run_with_an_object_store_is_the_stored_one(more: Line, s
     assert statuses(found)["stored"] == status
 
 
-def saving(every: int, blocked_s: float, price: float | None = None) -> RunFolder:
-    """A run of two hundred steps of one second that is held up by each save."""
+def saving(every: int, blocked_s: float, price: float | None = None, step_s: float = 1.0) -> RunFolder:
+    """A run of two hundred steps that is held up by each save."""
     lines: list[Line] = []
     at = 1010.0
     for step in range(1, 201):
-        at += 1.0
+        at += step_s
         lines.append({"at": at, "step": step, "loss": 1.0})
         if step % every == 0:
             at += blocked_s
@@ -172,7 +172,7 @@ def _stamp(at: float) -> str:
 def test_how_often_to_save_follows_from_what_saves_and_faults_cost() -> None:
     (said,) = [text for text, _ in advised(saving(20, 8.0, 4.0)) if text.startswith("Save every")]
     assert "Save every 11" in said and "(now every 28" in said and "a save holds the steps up for 8" in said
-    assert "0 faults in 4" in said and "Expected loss 28.6 % → 2.3 %, $1.05 an hour" in said, said
-    # One that takes no time, or one that is rare enough, needs no word.
-    for run_folder in (saving(20, 0.02), saving(100, 0.5)):
+    assert "0 faults in 4" in said and "saves and faults: 28.6 % → 2.3 %, $1.05 an hour" in said, said
+    # One that takes no time, or one that is rare enough, needs no word, and of a short run there is none to say.
+    for run_folder in (saving(20, 0.02), saving(100, 0.5), saving(20, 0.8, step_s=0.1)):
         assert not [text for text, _ in advised(run_folder) if text.startswith("Save every")]
