@@ -321,7 +321,9 @@ def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) 
     money = f" and ${(usd or {}).get('useful', 0.0):.2f} of ${total:.2f}" if total else ""
     useful = f"useful {_percent(share)} of {stall.format_span(wall)}{money}"
     # What is below a percent does not help.
-    return ", ".join([useful, *(f"{name} {_percent(value / wall)}" for name, value in shares if value / wall >= 0.01)])
+    # "checkpoint 2 %" would be read as the number of one.
+    said = [(name.replace("checkpoint", "saves"), value / wall) for name, value in shares if value / wall >= 0.01]
+    return ", ".join([useful, *(f"{name} {_percent(share)}" for name, share in said)])
 
 
 def _percent(share: float) -> str:
