@@ -49,7 +49,7 @@ class ActionModule(WorkflowAction):
                 logs.say_logs(found, self.reporter().say)
             return found
         live = source if options["live"] else None
-        return read.read_runs(home, run_id, live, options["limit"], options["query"])
+        return read.read_runs(home, run_id, live, options["limit"], options["query"], is_check=self.check)
 
     def _cluster_reader(self, options: dict[str, t.Any]) -> read.ReadCluster:
         """Return the function that reads the state of a run in pods; its modules are loaded at the first call."""

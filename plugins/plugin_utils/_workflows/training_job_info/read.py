@@ -56,15 +56,18 @@ def read_runs(
     limit: int | None = None,
     query: str | None = None,
     now: float | None = None,
+    *,
+    is_check: bool = False,
 ) -> dict[str, object]:
     """Return ``{runs, summary, table}``: the named record, or all of them (the ``limit`` newest) with the newest first.
 
-    :param query: a JMESPath expression on these; what it selects is returned as ``selected``.
+    :param query: a JMESPath expression on these; what it selects is returned as ``selected``. :param is_check: whether
+        nothing may be written: a run whose machines are proved gone stays as it is recorded.
     """
     folders = [find_run_folder(home, run_id)] if run_id else home.runs()
     found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
     now = time.time() if now is None else now
-    if any(record["state"] != "ended" for record, _folder in found):
+    if not is_check and any(record["state"] != "ended" for record, _folder in found):
         ended = end_gone_runs(home, read_ledger(home.folder).leases.values())
         found = [
             (ended[name].to_dict() if (name := record["run_id"]) in ended else record, folder)

@@ -74,6 +74,9 @@ def test_status_says_what_is_known(home: StateHome) -> None:
     (home.folder / "ledger.jsonl").write_text("".join(item.line() for item in events("verified", "verified")))
     with home.lock("r-1"):
         assert "running" in read.read_runs(home, None)["table"][1], "its follower is alive"
+    before = {path: path.read_bytes() for path in home.folder.rglob("*") if path.is_file()}
+    assert "running" in read.read_runs(home, None, is_check=True)["table"][1]
+    assert {path: path.read_bytes() for path in home.folder.rglob("*") if path.is_file()} == before
     found = t.cast("dict[str, t.Any]", read.read_runs(home, None))
     (run,) = found["runs"]
     assert (run["state"], run["outcome"], run["cause"]) == ("ended", "lost", "node_lost")
