@@ -308,13 +308,18 @@ def useful_share(seconds: t.Mapping[str, float]) -> float | None:
     return seconds.get("useful", 0.0) / wall if wall else None
 
 
+def is_mostly_unknown(seconds: t.Mapping[str, float]) -> bool:
+    """Return whether most of the time is not known, so that a share of the rest would be read as one of the run."""
+    return seconds.get("unknown", 0.0) > sum(seconds.values()) / 2
+
+
 def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) -> str:
     """Return ``useful 83 % of 12 min, restart 9 %, start 5 %``, with money where it is known and not nothing.
 
     Of a run of which most is not known it is empty: a share of what is known would be read as one of the run.
     """
     wall, share = sum(seconds.values()), useful_share(seconds)
-    if share is None or seconds.get("unknown", 0.0) > wall / 2:
+    if share is None or is_mostly_unknown(seconds):
         return ""
     total = sum((usd or {}).values())
     shares = sorted(((name, value) for name, value in seconds.items() if name != "useful"), key=lambda item: -item[1])

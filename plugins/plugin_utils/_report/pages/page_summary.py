@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from ....module_utils._model.account import BUCKETS, describe, useful_share
+from ....module_utils._model.account import BUCKETS, describe, is_mostly_unknown, useful_share
 from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
@@ -87,9 +87,7 @@ def _useful_percent(model: RunModel) -> float | None:
     """Return the share of the time that went to steps which count, None where most of the time is not known."""
     seconds = model.account[0] if model.account else {}
     share = useful_share(seconds)
-    if share is None or seconds.get("unknown", 0.0) > sum(seconds.values()) / 2:
-        return None
-    return 100 * share
+    return None if share is None or is_mostly_unknown(seconds) else 100 * share
 
 
 def _stood_words(model: RunModel) -> str | None:
