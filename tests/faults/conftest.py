@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ansible_collections.muster.training.tests.fakes.cycle import Server
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -49,6 +50,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, part in {**rows, "all": total}.items():
         words = [*FIGURES, *sorted(part.keys() - set(FIGURES))]
         terminalreporter.write_line(f"{name}: " + ", ".join(f"{word} {part[word]}" for word in words))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Server, str]]:
+    server = Server()
+    with server.running() as url:
+        yield server, url
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 import functools
 import typing as t
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,13 +24,6 @@ from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 CASES: collections.Counter[str] = collections.Counter()
 COMPLETED: collections.Counter[str] = collections.Counter()
 FIGURES: collections.Counter[str] = collections.Counter()
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 def check(cycle: Cycle, proof: TeardownProof, case: str, group: str) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,13 +25,6 @@ SEEDS = range(int(CHOSEN.partition("-")[0]), int(CHOSEN.rpartition("-")[2]) + 1)
 KINDS = [*FAULTS, "controller dies in a call", "controller dies at a ledger line", "disk full"]
 FIGURES: collections.Counter[str] = collections.Counter()
 DRAWN: collections.Counter[str] = collections.Counter()
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 def deal(card: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import typing as t
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -21,13 +21,6 @@ TAILSCALE = "https://github.com/tailscale/tailscale"
 DOCUMENT = "Tailscale API v2, openapi.json"
 FIGURES: collections.Counter[str] = collections.Counter()
 JSON = dict[str, t.Any]
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import pathlib
 import typing as t
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,13 +26,6 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._servic
 )
 
 FIGURES: collections.Counter[str] = collections.Counter()
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 class Bucket(Client):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 import pathlib
 import typing as t
-from collections.abc import Iterator
 
 import pytest
 
@@ -97,13 +96,6 @@ WAYS: dict[str, tuple[Step, ...]] = {
         then(lambda life: life.count_orders(3)),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 def live(folder: pathlib.Path, served: tuple[Server, str], product: str, steps: tuple[Step, ...]) -> Life:

@@ -29,13 +29,6 @@ SEEDS = 40 if os.environ.get("MUSTER_TEST_ALL") == "1" else 12
 FIGURES: collections.Counter[str] = collections.Counter()
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
-
-
 def lie(life: Life, kind: str) -> None:
     """Let the provider list what is not so, until it tells the truth again."""
     visible = type(life.api).visible

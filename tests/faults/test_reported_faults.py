@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -64,13 +63,6 @@ FOURTH = (
 )
 ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD, "fourth": FOURTH}
 FIGURES: collections.Counter[str] = collections.Counter()
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: f"{case.product}: {case.name}")

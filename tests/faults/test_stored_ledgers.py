@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import pathlib
 import typing as t
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -36,13 +36,6 @@ class AgingClient(Client):
     def get_object(self, Bucket: str, Key: str) -> dict[str, t.Any]:
         answer = super().get_object(Bucket, Key)
         return {**answer, "LastModified": NOW - datetime.timedelta(seconds=self.age_s)}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Server, str]]:
-    server = Server()
-    with server.running() as url:
-        yield server, url
 
 
 @pytest.fixture
