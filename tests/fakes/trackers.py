@@ -33,10 +33,14 @@ class _Routes(dict[str, t.Any]):
 
 
 class FakeMlflow(Api):
-    """MLflow behind a bearer token, or open to all. ``asked`` are the requests that carried a credential."""
+    """MLflow behind a bearer token or a login (``USER:PASSWORD``), or open to all.
 
-    def __init__(self, token: str = "", hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
-        self._token, self._hosts = token, hosts
+    ``asked`` are the requests that carried a credential.
+    """
+
+    def __init__(self, token: str = "", hosts: tuple[str, ...] = ("127.0.0.1",), login: str = "") -> None:
+        basic = f"Basic {base64.b64encode(login.encode()).decode()}" if login else ""
+        self._wanted, self._hosts = f"Bearer {token}" if token else basic, hosts
         self.asked: list[str] = []
         self.experiments: dict[str, str] = {}
         # By run: its tags, its rows (a set, as MLflow keeps them), and its status.
@@ -70,7 +74,7 @@ class FakeMlflow(Api):
 
     def handle_file(self, key: str, _query: t.Any, headers: Mapping[str, str], _body: bytes) -> Handled:
         """Answer a request for a file."""
-        if self._token and headers.get("authorization") != f"Bearer {self._token}":
+        if self._wanted and headers.get("authorization") != self._wanted:
             return 401, b"You are not authenticated", TEXT
         self.stored.append(key)
         return (self.stores, b"Internal Server Error", TEXT) if self.stores else (200, {}, {})
@@ -79,7 +83,7 @@ class FakeMlflow(Api):
         def handle(query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:
             if self.refuse:
                 return self.refuse, {}, {}
-            if self._token and headers.get("authorization") != f"Bearer {self._token}":
+            if self._wanted and headers.get("authorization") != self._wanted:
                 return 401, b"You are not authenticated", TEXT
             return handler(dict(query), json.loads(body or b"{}"))
 
@@ -165,9 +169,9 @@ class FakeMlflow(Api):
         refused = self._refuse_host(headers)
         if refused:
             return refused
-        if self._token:
+        if self._wanted:
             self.asked.append(headers.get("authorization", ""))
-            if headers.get("authorization") != f"Bearer {self._token}":
+            if headers.get("authorization") != self._wanted:
                 return 401, b"You are not authenticated", TEXT
         assert json.loads(body) == {"max_results": 1}
         return 200, {"experiments": []}, {}

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import shutil
-import socket
-import socketserver
 import sys
 import threading
 import time
@@ -26,6 +23,7 @@ from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 from ansible_collections.muster.training.tests.lab.nodes import Lab
 from ansible_collections.muster.training.tests.lab.plays import Controller
+from ansible_collections.muster.training.tests.support.loopback import reachable
 
 RENTED = {"ownership": "rented", "provider": "runpod", "name": "lab-1"}
 UNIT = "muster-reaper.service"
@@ -41,33 +39,6 @@ class Clock:
 
     def later(self, seconds: float, action: t.Callable[[], None]) -> None:
         threading.Timer(seconds, action).start()
-
-
-@contextlib.contextmanager
-def reachable(url: str, address: str) -> Iterator[str]:
-    """Pass what comes to ``address`` on to a server on loopback; yield the URL that the nodes use."""
-    port = int(url.rpartition(":")[2].partition("/")[0])
-
-    class Pass(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.create_connection(("127.0.0.1", port)) as inner:
-                back = threading.Thread(target=_copy, args=(inner, self.request), daemon=True)
-                back.start()
-                _copy(self.request, inner)
-                back.join(10)
-
-    with socketserver.ThreadingTCPServer((address, 0), Pass) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield url.replace(f"127.0.0.1:{port}", f"{address}:{server.server_address[1]}")
-        server.shutdown()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
 
 
 def play_lease(controller: Controller, **values: t.Any) -> t.Any:

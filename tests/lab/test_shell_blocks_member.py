@@ -1,9 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A member of a team uses a bucket: bound by the command of the page, data staged, checkpoints stored, resumed, fetched.
+"""A member of a team uses a bucket, a registry and a tracker, bound by the command of the page from the page's own entries:
+the gang's image by digest, data staged, checkpoints stored, resumed, fetched, and its losses in MLflow.
 
 With the limited kubeconfig of the role team alone: no node can be read, no pod made, no namespace but the team's seen.
+SeaweedFS and distribution are real; MLflow is a strict fake on this machine.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import seaweedfs
+from ansible_collections.muster.training.tests.fakes.trackers import FakeMlflow
+from ansible_collections.muster.training.tests.lab import kube_said, seaweedfs
+from ansible_collections.muster.training.tests.lab.kube import images as lab_images
+from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Play
-from ansible_collections.muster.training.tests.lab.kube_registry import registry
+from ansible_collections.muster.training.tests.lab.kube_registry import Registry, registry
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab
+from ansible_collections.muster.training.tests.support.loopback import reachable
 from ansible_collections.muster.training.tests.support.shell_blocks import Reader, own_environment, read_example
 
 __all__ = ["kube_lab"]
@@ -31,6 +37,9 @@ BLOCKS = ("guide_team-3",)
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _DATA = "/var/tmp/muster-member-store"
 TOKEN = "token-of-a-hub-0451"
+HOST, CERTS = "registry.mesh:5000", "/etc/containerd/certs.d"
+IMAGE = f"{HOST}/team/train:1"
+LOGIN = {"MLFLOW_TRACKING_USERNAME": "vision", "MLFLOW_TRACKING_PASSWORD": "login-of-a-tracker-0451"}
 # Stores step 5 and waits; a start that finds it ends.
 PROGRAM = """
 import hashlib, json, os, pathlib, sys, time
@@ -44,7 +53,8 @@ if found:
 place = folder / "step-5.pt"
 place.write_text("five")
 with open(os.environ["MUSTER_METRICS_FILE"], "a") as report:
-    report.write(json.dumps({"checkpoint_step": 5, "path": str(place)}) + "\\n")
+    report.write(json.dumps({"at": time.time(), "step": 5, "loss": 0.25}) + "\\n")
+    report.write(json.dumps({"at": time.time(), "checkpoint_step": 5, "path": str(place)}) + "\\n")
 time.sleep(600)
 """
 _PUT = """
@@ -63,19 +73,29 @@ _SEND = (
 
 
 class Walk:
-    """An administrator with a store in the cluster, and a member with a folder, a home and a kubeconfig of his own."""
+    """An administrator with a store and a registry in the cluster, and a member with a folder, a home and a kubeconfig.
 
-    def __init__(self, lab: KubeLab, root: pathlib.Path, store: Team, image: str) -> None:
+    ``mlflow``: the address of a tracker. ``pushed``: the image of each service.
+    """
+
+    def __init__(self, lab: KubeLab, root: pathlib.Path, store: Team, pushed: t.Mapping[str, str], mlflow: str) -> None:
         self.lab, self.root, self.store, self.team = lab, root, store, f"team-{uuid.uuid4().hex[:6]}"
+        self.mlflow = mlflow
         self.programs = seaweedfs.services_folder()
         self.admin = Controller(lab, store, root / "admin")
         self.admin.folder.mkdir()
         self.admin.programs = self.programs
-        place = {"namespace": store.namespace, "node": lab.nodes[0], "host_path": _DATA, "size": "2Gi", "image": image}
         resources = [{"purpose": name, "ref": ref} for name, ref in (("datasets", "data"), ("checkpoints", "saved"))]
-        service = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": place, "resources": resources}
+        about = {"store": ("object_store", {"resources": resources}), "images": ("registry", {"hosts": [HOST]})}
+        services = [
+            {"name": name, "kind": kind, "mode": "deploy", "deploy": self.place(name, pushed[name]), **more}
+            for name, (kind, more) in about.items()
+        ]
         pods = {"namespace": store.namespace, "image": lab.image}
-        self.play("services", muster_services=[service], muster_services_pods=pods)
+        self.play("services", muster_services=services, muster_services_pods=pods)
+        self.trust()
+        archive = lab_images.Archives(lab.cluster.podman.home, lab.cluster.binaries, lab.cluster.say).get("training")
+        self.play("image", muster_image=IMAGE, muster_image_archive=str(archive))
         quota = {"cpu": 2, "memory": "4Gi"}
         member = root / "member"
         (member / "home").mkdir(parents=True)
@@ -95,19 +115,49 @@ class Walk:
     def state(self) -> pathlib.Path:
         return self.admin.folder / "state" / "default"
 
+    def place(self, name: str, image: str) -> dict[str, str]:
+        """Return where a service runs: on the first node, with a folder of it."""
+        about = {"namespace": self.store.namespace, "node": self.lab.nodes[0], "size": "2Gi", "image": image}
+        return {**about, "host_path": f"{_DATA}/{name}"}
+
+    def binding(self, name: str) -> dict[str, t.Any]:
+        """Return the administrator's binding of a service."""
+        return t.cast("dict[str, t.Any]", json.loads((self.state / "bindings" / f"{name}.json").read_text()))
+
+    def credentials(self, name: str, *wanted: str) -> dict[str, str]:
+        """Return these credentials of a service that the administrator has deployed."""
+        lines = (self.state / "services" / f"{name}.credentials").read_text().splitlines()
+        found = dict(line.split(" = ", 1) for line in lines if " = " in line)
+        return {key: found[key] for key in wanted}
+
+    def trust(self) -> None:
+        """Let the nodes know the name and the CA of the registry, which the role k3s does of K3s."""
+        bound = self.binding("images")
+        (self.lab.cluster.folder / "shared" / "images.crt").write_text(bound["ca"])
+        text = f'server = "{bound["endpoint"]}"\n[host."{bound["endpoint"]}"]\n  ca = "{plan.SHARED}/images.crt"\n'
+        for node in self.lab.nodes:
+            words = f"mkdir -p {CERTS}/{HOST}; cat > {CERTS}/{HOST}/hosts.toml <<'END'\n{text}\nEND"
+            self.lab.on_node(node, "sh", "-ec", words)
+
     def give_to_the_team(self) -> None:
-        """Give the keys of the store as a Secret of the namespace, a secret of the jobs, and the file of the page."""
-        lines = (self.state / "services" / "store.credentials").read_text().splitlines()
-        keys = dict(line.split(" = ", 1) for line in lines if " = " in line)
-        own = {name: keys[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-        for name, data in (("store-keys", own), ("hub", {"token": TOKEN})):
+        """Give the keys of the services as Secrets of the namespace, a secret of the jobs, and the file of the page."""
+        secrets = {
+            "store-keys": self.credentials("store", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+            "images-login": self.credentials("images", "REGISTRY_USERNAME", "REGISTRY_PASSWORD"),
+            "mlflow-login": LOGIN,
+            "hub": {"token": TOKEN},
+        }
+        for name, data in secrets.items():
             meta = {"name": name, "namespace": self.team}
             self.lab.cluster.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}])
         values = read_example("guide_team", 2)
         values["muster_services_pods"] = {"namespace": self.team, "image": self.lab.image}
-        (entry,) = values["muster_services"]
-        bound = json.loads((self.state / "bindings" / "store.json").read_text())
-        entry |= {"endpoint": bound["endpoint"], "resources": bound["resources"]}
+        values["muster_services"] += read_example("guide_team", 3)
+        store, images, mlflow = values["muster_services"]
+        bound = self.binding("store")
+        store |= {"endpoint": bound["endpoint"], "resources": bound["resources"]}
+        images |= {name: self.binding("images")[name] for name in ("endpoint", "ca")}
+        mlflow["endpoint"] = self.mlflow
         self.reader.write("services.yml", values)
         self.put_data(bound["endpoint"])
 
@@ -126,7 +176,8 @@ class Walk:
             "nodes": 2,
             "launcher": "command",
             "command": ["python3", "-c", PROGRAM],
-            "image": self.lab.image,
+            "image": IMAGE,
+            "tracking": {"binding": "mlflow", "experiment": "vision", "log": True},
             "resources": {"cpu": 0.2, "memory": "128Mi"},
             "datasets": [{"name": "text", "binding": "store", "prefix": "text"}],
             "checkpoints": {"binding": "store", "grace_s": 5},
@@ -161,25 +212,47 @@ class Walk:
         until(lambda: self.lab.api.get(f"/api/v1/namespaces/{self.team}") is None, 90)
         self.lab.api.ask("DELETE", f"{KUEUE}/resourceflavors/muster")
         self.lab.on_node(self.lab.nodes[0], "rm", "-rf", _DATA)
-        self.lab.api.ask("DELETE", f"/api/v1/persistentvolumes/{self.store.namespace}-muster-store-data")
+        for name in ("store", "images"):
+            self.lab.api.ask("DELETE", f"/api/v1/persistentvolumes/{self.store.namespace}-muster-{name}-data")
+        for node in self.lab.nodes:
+            self.lab.on_node(node, "rm", "-rf", f"{CERTS}/{HOST}")
+        (self.lab.cluster.folder / "shared" / "images.crt").unlink(missing_ok=True)
+
+
+def push_images(lab: KubeLab, images: Registry) -> dict[str, str]:
+    """Put the services' own images into a registry of the lab; return their names."""
+    distribution = lab.cluster.binaries.get("registry").read_bytes()
+    pushed = images.push("distribution", {"usr/bin/registry": distribution}, "amd64", False)
+    return {"store": seaweedfs.push_image(images), "images": pushed}
 
 
 @pytest.fixture(scope="module")
-def walk(kube_lab: KubeLab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Walk]:
+def mlflow(kube_lab: KubeLab) -> t.Iterator[tuple[FakeMlflow, str]]:
+    """Give a tracker that wants a login, and the address at which pods and this machine reach it."""
+    address = kube_said.gateway(kube_lab)
+    with FakeMlflow(hosts=(address,), login=":".join(LOGIN.values())) as server, reachable(server.url, address) as url:
+        yield server, url
+
+
+@pytest.fixture(scope="module")
+def walk(
+    kube_lab: KubeLab, mlflow: tuple[FakeMlflow, str], tmp_path_factory: pytest.TempPathFactory
+) -> t.Iterator[Walk]:
     with registry(kube_lab) as images, kube_lab.namespace(cpu="2", memory="4Gi") as store:
-        # A folder of a node belongs to root: the pod is somebody else.
-        kube_lab.on_node(kube_lab.nodes[0], "sh", "-c", f"mkdir -p {_DATA} && chown 65532 {_DATA}")
-        found = Walk(kube_lab, tmp_path_factory.mktemp("walk"), store, seaweedfs.push_image(images))
+        # Folders of a node belong to root: the pods are somebody else.
+        folders = f"{_DATA}/store {_DATA}/images"
+        kube_lab.on_node(kube_lab.nodes[0], "sh", "-c", f"mkdir -p {folders} && chown 65532 {folders}")
+        found = Walk(kube_lab, tmp_path_factory.mktemp("walk"), store, push_images(kube_lab, images), mlflow[1])
         try:
             yield found
         finally:
             found.close()
 
 
-def test_a_member_binds_trains_resumes_and_fetches(walk: Walk) -> None:
+def test_a_member_binds_trains_resumes_and_fetches(walk: Walk, mlflow: tuple[FakeMlflow, str]) -> None:
     walk.give_to_the_team()
     (bound,) = walk.reader.run(BLOCKS[0])
-    assert "changed=1" in bound and "store at http" in bound, bound
+    assert all(f"{name} at http" in bound for name in ("store", "images", "mlflow")), bound
     (again,) = walk.reader.run(BLOCKS[0])
     assert "changed=0" in again, again
     play = walk.start_training()
@@ -196,6 +269,13 @@ def test_a_member_binds_trains_resumes_and_fetches(walk: Walk) -> None:
     assert text.count("data=lines secret=") >= 4 and TOKEN not in text + output
     assert "begins after nothing" in text and text.count("begins after step-5.pt") == 2, text
     assert (record["outcome"], len(record["attempts"])) == ("succeeded", 2)
+    assert record["image"] == record["image_digest"], record
+    assert record["image"].startswith(f"{IMAGE.rpartition(':')[0]}@sha256:"), record
+    (logged,) = mlflow[0].runs.values()
+    assert "vision" in mlflow[0].experiments and logged["status"] == "FINISHED", logged
+    assert {(key, value) for key, value, _at, step in logged["rows"] if step == 5} >= {("loss", "0.25")}, logged
+    for secret in (LOGIN["MLFLOW_TRACKING_PASSWORD"], *walk.credentials("images", "REGISTRY_PASSWORD").values()):
+        assert secret not in text + output + bound + place.read_text() + str(logged)
     words = "muster.training.fetch -e muster_train_hosts=localhost -e muster_kubeconfig=vision.kubeconfig"
     fetched = walk.reader.type(f"ansible-playbook -i localhost, -c local {words} -e muster_fetch_dest=./model")
     assert "fetched" in fetched, fetched

@@ -9,6 +9,7 @@ import contextlib
 import http.server
 import json
 import socket
+import socketserver
 import threading
 import typing as t
 import urllib.parse
@@ -141,3 +142,30 @@ class Api:
     def __exit__(self, *_exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+@contextlib.contextmanager
+def reachable(url: str, address: str) -> Iterator[str]:
+    """Pass what comes to ``address`` on to a server on loopback; yield the URL that machines of a lab use."""
+    port = int(url.rpartition(":")[2].partition("/")[0])
+
+    class Pass(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", port)) as inner:
+                back = threading.Thread(target=_copy, args=(inner, self.request), daemon=True)
+                back.start()
+                _copy(self.request, inner)
+                back.join(10)
+
+    with socketserver.ThreadingTCPServer((address, 0), Pass) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield url.replace(f"127.0.0.1:{port}", f"{address}:{server.server_address[1]}")
+        server.shutdown()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)

@@ -29,7 +29,9 @@ _MIXED = 3
 _BEHIND = 3
 # What of an attempt is kept for another follower, beside who printed and what is held.
 _KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed", "drawn", "ahead")
-READ, WENT_BACK, MIXED = "steps_read", "step_went_back", "steps_mixed"
+READ, WENT_BACK, MIXED, UNTIMED = "steps_read", "step_went_back", "steps_mixed", "steps_untimed"
+# What a line of MUSTER_METRICS_FILE says of the run, if it says when.
+_REPORTED = ("step", "checkpoint_step", "resumed_from_step")
 
 
 class PrintSource(t.NamedTuple):
@@ -268,6 +270,11 @@ class PrintedSteps:
             self._said.add((kind, attempt))
             self._news.append({"kind": kind, **({"attempt": attempt} if attempt else {}), **values})
 
+    def note_untimed(self, node: str, line: t.Mapping[str, t.Any]) -> None:
+        """Note a line that the program reports by itself without a time: of which attempt it is, is not known."""
+        if any(key in line for key in _REPORTED):
+            self._tell(UNTIMED, 0, node=node)
+
     def keep(self) -> dict[str, t.Any]:
         """Return what another follower needs to go on, as JSON can hold it; nothing before anything was printed."""
         if not self._attempts:
@@ -302,6 +309,8 @@ def read_event(event: t.Mapping[str, object]) -> dict[str, object]:
         return {key: event[key] for key in ("preset", "rank", "node") if event.get(key) is not None}
     if kind == MIXED:
         return {"problem": "the loss is of whichever process printed first: none says its rank"}
+    if kind == UNTIMED:
+        return {"problem": 'what the program reports without a time ("at", Unix seconds) is not read'}
     if kind != WENT_BACK:
         return {}
     steps = f"{event.get('step')} to {event.get('back_to')}"
@@ -320,6 +329,11 @@ def describe(event: t.Mapping[str, t.Any]) -> str:
         return (
             f"warning: several processes of {event['node']} print steps without their rank: the loss is that of"
             " whichever printed first. Print on rank 0 alone, or add a group rank to job.metrics.step_pattern"
+        )
+    if event["kind"] == UNTIMED:
+        return (
+            f"warning: {event['node']}: the program writes lines without a time to MUSTER_METRICS_FILE: their steps,"
+            ' losses and checkpoints are not read. Add it in Unix seconds: {"at": time.time(), "step": …}'
         )
     return f"reading the steps as {event['preset']} prints them (metrics.preset)" if event.get("preset") else ""
 

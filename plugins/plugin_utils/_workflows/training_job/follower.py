@@ -16,7 +16,7 @@ from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
-from ....module_utils._model.run_history import RunHistory, describe_sharing
+from ....module_utils._model.run_history import RunHistory, describe_sharing, parse_time
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import checkpoint_replica, files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
@@ -290,12 +290,17 @@ class Follower:
                 self._say_event(line)
             self._record_begun()
         elif stream == "metrics":
-            for line in files.parse_json_lines(text):
-                self.story.metric(line)
-            self._record_begun()
+            self._take_reported(node, text)
         elif stream == "log":
             _bound_log(place)
             self._parse_log(node, text, times)
+
+    def _take_reported(self, node: str, text: str) -> None:
+        for line in files.parse_json_lines(text):
+            if parse_time(line.get("at")) is None:
+                self._printed.note_untimed(node, line)
+            self.story.metric(line)
+        self._record_begun()
 
     def _record_begun(self) -> None:
         for line in self.begun.take_news():

@@ -12,7 +12,11 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.printed_steps import PrintedSteps, describe
+from ansible_collections.muster.training.plugins.module_utils._model.printed_steps import (
+    PrintedSteps,
+    describe,
+    read_event,
+)
 
 Line = dict[str, t.Any]
 
@@ -210,3 +214,15 @@ def test_what_an_older_follower_kept_is_read() -> None:
     kept = json.loads(json.dumps(printed.keep()))
     del kept["attempts"]["1"]["drawn"]
     assert take(PrintedSteps(kept), "a", {"step": 5, "loss": 0.9}, at=2.0) == [(5, 0.9)]
+
+
+def test_a_reported_line_without_a_time_is_said_once() -> None:
+    printed = PrintedSteps()
+    printed.note_untimed("a", {"gpu": 3})
+    assert printed.take_news() == []
+    for step in (1, 2):
+        printed.note_untimed("a", {"step": step, "loss": 0.5})
+    (event,) = printed.take_news()
+    assert event == {"kind": "steps_untimed", "node": "a"}
+    assert 'Add it in Unix seconds: {"at": time.time()' in describe(event)
+    assert "is not read" in str(read_event(event)["problem"])

@@ -251,3 +251,16 @@ def test_a_loss_that_is_no_number_counts_at_a_step_that_was_printed_before(tmp_p
     assert (watched.story.last["loss"], watched.story.nan_since) == (0.6, None)
     watched.take_text("a", "log", "step 25 loss nan\n", [4.0])
     assert watched.story.nan_since == 25
+
+
+@pytest.mark.parametrize("at", [{}, {"at": "soon"}, {"at": time.time() * 1000}])
+def test_a_program_that_reports_without_a_time_is_warned_of(tmp_path: pathlib.Path, at: Dict) -> None:
+    said: list[str] = []
+    followed = follower(tmp_path, said=said)
+    start_attempt(followed, 1)
+    followed.take_text("a", "metrics", "".join(json.dumps({**at, "step": step}) + "\n" for step in (1, 2)))
+    followed._release_printed()
+    assert [line for line in said if "without a time to MUSTER_METRICS_FILE" in line] == said and len(said) == 1
+    assert "not read" in str(followed.story.steps_read["problem"])
+    followed.take_text("a", "metrics", json.dumps({"at": time.time(), "step": 3}) + "\n")
+    assert followed.story.attempts[-1].last_step == 3
