@@ -27,6 +27,7 @@ PROGRAM_FILES = (
     "checkpoint_found.py",
     "checkpoint_layouts.py",
     "checkpoint_reports.py",
+    "checkpoint_room.py",
     "checkpoint_store.py",
     "checkpoint_sync.py",
     "checkpoints.py",

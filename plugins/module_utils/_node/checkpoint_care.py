@@ -10,7 +10,7 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_found, checkpoint_layouts, checkpoint_reports, checkpoints, files
+from . import checkpoint_found, checkpoint_layouts, checkpoint_reports, checkpoint_room, checkpoints, files
 
 if t.TYPE_CHECKING:
     from . import checkpoint_sync
@@ -57,15 +57,14 @@ class CheckpointCare:
         self._rules, self._run, self._node = rules, run, node
         self._sync: checkpoint_sync.CheckpointSync | None = None
         self._pruning: checkpoints.PruningThread | None = None
-        self._found: checkpoint_found.FoundThread | None = None
+        self._looking: checkpoint_found.LookingThread | None = None
 
     def start(self) -> None:
         """Begin, unless this has begun before."""
         if not self._rules:
             return
-        if self._found is None and self._rules.get("first") and self._rules.get("format", "files") != "files":
-            folder = pathlib.Path(self._rules["folder"]).expanduser()
-            self._found = checkpoint_found.FoundThread(folder, self._rules["format"], self._run)
+        if self._looking is None and (watchers := self._choose_watchers()):
+            self._looking = checkpoint_found.LookingThread(watchers)
         if self._sync is None and self._rules.get("store"):
             # Only now: every supervisor would wait for the client of object stores.
             from . import checkpoint_sync
@@ -77,15 +76,26 @@ class CheckpointCare:
                 folder, self._rules, self._run, self._node, first=first, held=self._name_in_transfer
             )
 
+    def _choose_watchers(self) -> list[t.Callable[[], None]]:
+        """Return what to look at every few seconds. Of nodes that share a folder the first one does."""
+        watchers: list[t.Callable[[], None]] = []
+        form, first = self._rules.get("format"), self._rules.get("first")
+        folder = pathlib.Path(self._rules["folder"]).expanduser()
+        if first and form not in (None, "files"):
+            watchers.append(checkpoint_found.FoundCheckpoints(folder, form, self._run).step)
+        if form and (first or not self._rules.get("shared")):
+            watchers.append(checkpoint_room.RoomWatch(folder, self._rules, self._run, self._node).step)
+        return watchers
+
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
         """Store the last checkpoint, then remove old ones a last time.
 
         :param within_s: how long storing may take, None for as long as the store takes bytes.
         :param beat: called every second meanwhile.
         """
-        if self._found is not None:
+        if self._looking is not None:
             # What it finds is stored and counted below.
-            self._found.close()
+            self._looking.close()
         end = None if within_s is None else time.monotonic() + within_s
         while self._sync is not None and not self._sync.close(1.0):
             beat()

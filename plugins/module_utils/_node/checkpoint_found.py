@@ -15,6 +15,7 @@ import contextlib
 import pathlib
 import threading
 import time
+import typing as t
 
 from . import checkpoints, files
 from .checkpoint_layouts import Saved
@@ -75,11 +76,11 @@ class FoundCheckpoints:
         files.write_json(self._run / _KNOWN, sorted(self._known))
 
 
-class FoundThread:
-    """Looks beside the program, and a last time when it has ended."""
+class LookingThread:
+    """Looks beside the program, and a last time when it has ended. ``looks``: what to do then and every few seconds."""
 
-    def __init__(self, folder: pathlib.Path, form: str, run: pathlib.Path) -> None:
-        self._found = FoundCheckpoints(folder, form, run)
+    def __init__(self, looks: t.Sequence[t.Callable[[], None]]) -> None:
+        self._looks = looks
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="find-checkpoints", daemon=True)
         self._thread.start()
@@ -92,7 +93,8 @@ class FoundThread:
     def _work(self) -> None:
         while True:
             last = self._ended.wait(_EVERY_S)
-            with contextlib.suppress(OSError):
-                self._found.step()
+            for look in self._looks:
+                with contextlib.suppress(OSError):
+                    look()
             if last:
                 return

@@ -133,7 +133,7 @@ class CheckpointReports:
         found: dict[_Version, int] = {}
         for saved in checkpoints.list_complete(self.folder, self.form):
             with contextlib.suppress(OSError):
-                found[saved.name, saved.saved_at] = _size_of(self.folder / saved.name)
+                found[saved.name, saved.saved_at] = size_of(self.folder / saved.name)
         return found
 
     def _find_unreported(self, last: bool) -> str:
@@ -169,7 +169,8 @@ def find_missing(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> dict
     return {"checkpoint_step": newest[0], "path": newest[1], "there": found}
 
 
-def _size_of(path: pathlib.Path) -> int:
+def size_of(path: pathlib.Path) -> int:
+    """Return the bytes of a checkpoint, a file or a folder."""
     if not path.is_dir():
         return path.stat().st_size
     return sum(os.stat(os.path.join(top, name)).st_size for top, _folders, names in os.walk(path) for name in names)

@@ -10,6 +10,7 @@ import pathlib
 import typing as t
 
 from ....module_utils._model import error_line
+from ....module_utils._node import checkpoint_room, files
 from ..._fabric.diagnosis import live_pods
 from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info, is_peer_gone
 from ..._fabric.diagnosis.live_rules import diagnose_text
@@ -18,6 +19,8 @@ from .follower import RunOutcome, error_file
 from .movement import read_end
 
 Backend = t.Literal["hosts", "kubernetes"]
+# Causes of a disk that may have been full.
+_NO_ROOM: t.Final = ("disk_full", "checkpoint_failed")
 _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
@@ -45,7 +48,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
         return outcome
     if outcome.cause not in _CRASHES or outcome.node is None:
         code = _CODES.get(outcome.cause) or live_pods.find_code(outcome.cause, outcome.detail)
-        return _with_fix(outcome, code, backend)
+        return _with_fix(_with_room(folder, outcome, code), code, backend)
     own = folder / run_record.log_file(outcome.node)
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
     # What other nodes say after a rank was killed is a consequence.
@@ -64,9 +67,8 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
         said = _UNKNOWN_KILLER
     if said is None and code is not None:
         said = find_cause_info(code).title
-    return _with_fix(
-        dataclasses.replace(outcome, detail=": ".join(filter(None, [outcome.detail, said]))), code, backend
-    )
+    outcome = dataclasses.replace(outcome, detail=": ".join(filter(None, [outcome.detail, said])))
+    return _with_fix(_with_room(folder, outcome, code), code, backend)
 
 
 def _find_code(text: str) -> str | None:
@@ -77,6 +79,16 @@ def _find_code(text: str) -> str | None:
     order = {"fatal": 0, "secondary": 1}
     codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
     return codes[0][1] if codes else None
+
+
+def _with_room(folder: pathlib.Path, outcome: RunOutcome, code: str | None) -> RunOutcome:
+    """Return the outcome of a full disk with what was seen of its room at the last checkpoint."""
+    if code not in _NO_ROOM:
+        return outcome
+    events = files.parse_json_lines(read_end(folder / "events.jsonl"))
+    seen = [line for line in events if line.get("kind") == checkpoint_room.KIND]
+    sizes = "; ".join(f"{line['node']}: {checkpoint_room.describe_sizes(line)}" for line in seen[-1:])
+    return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')} ({sizes})") if sizes else outcome
 
 
 def _with_fix(outcome: RunOutcome, code: str | None, backend: Backend) -> RunOutcome:

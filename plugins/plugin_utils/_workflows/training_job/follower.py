@@ -18,7 +18,7 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing, parse_time
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import checkpoint_replica, files, metric_lines
+from ....module_utils._node import checkpoint_replica, checkpoint_room, files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -194,6 +194,8 @@ class Follower:
             self.progress.say(f"{node}: the launcher was killed (signal {signal}) and is started again")
         elif line.get("kind") == "checkpoints_not_compared":
             self.progress.say(f"warning: {node}: checkpoints of other nodes would not be copied here: {detail}")
+        elif said := checkpoint_room.describe(line):
+            self.progress.say(said)
         elif (said := checkpoint_replica.describe(line)) and (
             key := f"{node} {line['kind']}"
         ) not in self._said_of_replicas:

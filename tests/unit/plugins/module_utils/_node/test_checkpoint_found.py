@@ -75,7 +75,7 @@ def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
 def test_the_thread_looks_a_last_time(tmp_path: pathlib.Path) -> None:
     folder, run = tmp_path / "c", tmp_path / "run"
     run.mkdir()
-    thread = checkpoint_found.FoundThread(folder, "auto", run)
+    thread = checkpoint_found.LookingThread([checkpoint_found.FoundCheckpoints(folder, "auto", run).step])
     save(folder, 10)
     thread.close()
     assert [step for step, _path, _layout in reported(run)] == [10]

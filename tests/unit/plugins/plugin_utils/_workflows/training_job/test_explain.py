@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 
 import pytest
@@ -108,3 +109,13 @@ def test_a_launcher_that_waited_in_vain_after_a_crash_says_nothing_of_its_cause(
     assert explain_end(tmp_path, CRASH, "hosts") == CRASH
     # In pods it may be all that there is: not all of them came.
     assert "Not all ranks started" in explain_end(tmp_path, CRASH, "kubernetes").detail
+
+
+def test_a_full_disk_is_told_with_what_was_free_at_the_last_checkpoint(tmp_path: pathlib.Path) -> None:
+    log(tmp_path, "n1", "OSError: [Errno 28] No space left on device: '/mnt/ck/step-3'\n")
+    assert "MB free" not in explain_end(tmp_path, CRASH, "hosts").detail
+    sizes = {"free_bytes": 2_100_000, "checkpoint_bytes": 4_000_000, "fits": 0}
+    events = [{"kind": "checkpoint_room", "node": "n1", "folder": "/mnt/ck", **sizes}, {"kind": "worker_exit"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in events))
+    detail = explain_end(tmp_path, CRASH, "hosts").detail
+    assert "(n1: /mnt/ck has 2.1 MB free, a checkpoint takes 4.0 MB). Free space on the node" in detail, detail

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Warns of a disk that soon has no room for another checkpoint, by the size of the newest one, while the program runs.
+
+A full disk often ends a run in the middle of a save; what was free and what a checkpoint takes is not to be seen then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import time
+import typing as t
+
+from . import checkpoint_copies, checkpoints, files
+from .checkpoint_reports import size_of
+
+if t.TYPE_CHECKING:
+    from .checkpoint_layouts import Saved
+
+KIND: t.Final = "checkpoint_room"
+# Where none is removed, so many that still fit are worth a warning.
+_FEW = 3
+
+
+class RoomWatch:
+    """Looks at each new checkpoint once. ``rules``: those of :func:`.job_checkpoints.node_rules`."""
+
+    def __init__(self, folder: pathlib.Path, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
+        self._folder, self._form, self._keep = folder, str(rules["format"]), rules.get("keep")
+        self._events, self._node = run / "events.jsonl", node
+        self._seen: tuple[str, int] | None = None
+        # How many fitted when that was told last.
+        self._told = _FEW
+
+    def step(self) -> None:
+        """Note it in the run's events when fewer fit than were told of before."""
+        complete = checkpoints.list_complete(self._folder, self._form)
+        if not complete or (complete[0].name, complete[0].saved_at) == self._seen:
+            return
+        newest, count = _newest_of(complete)
+        if self._keep and count > int(self._keep):
+            # Old ones are removed first.
+            return
+        self._seen = complete[0].name, complete[0].saved_at
+        size, disk = sum(size_of(self._folder / saved.name) for saved in newest), os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        fits = free // size if size else _FEW
+        if fits < min(self._told, 1 if self._keep else _FEW):
+            self._told = fits
+            line = {"at": time.time(), "kind": KIND, "node": self._node, "folder": str(self._folder), "fits": fits}
+            sizes = {"free_bytes": free, "checkpoint_bytes": size, "keep": self._keep}
+            with contextlib.suppress(OSError):
+                files.append_json(self._events, {**line, **sizes})
+
+
+def describe(line: t.Mapping[str, t.Any]) -> str:
+    """Return an event of :class:`RoomWatch` as a warning, empty for any other event."""
+    if line.get("kind") != KIND:
+        return ""
+    fits = "the next checkpoint does not fit" if not line["fits"] else f"room for {line['fits']} more"
+    fix = "or set job.checkpoints.keep" if not line.get("keep") else "or lower job.checkpoints.keep"
+    return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. Free space there, {fix} at the next start"
+
+
+def describe_sizes(line: t.Mapping[str, t.Any]) -> str:
+    """Return the sizes of an event of :class:`RoomWatch`."""
+    free, size = (f"{line[name] / 1e6:.1f} MB" for name in ("free_bytes", "checkpoint_bytes"))
+    return f"{line['folder']} has {free} free, a checkpoint takes {size}"
+
+
+def _newest_of(complete: t.Sequence[Saved]) -> tuple[list[Saved], int]:
+    """Return the files of the newest checkpoint, one of each rank, and how many checkpoints there are."""
+    steps = [checkpoint_copies.split_rank(saved.name)[0] for saved in complete]
+    return [saved for saved, step in zip(complete, steps, strict=True) if step == steps[0]], len(set(steps))
