@@ -17,6 +17,8 @@ from .errors import InputError
 
 State = t.Literal["queued", "starting", "running", "restarting", "ending", "ended"]
 RunEnd = t.Literal["succeeded", "failed", "cancelled", "lost"]
+# Causes of a run that stood, and was ended for it.
+STANDING: t.Final = ("stalled", "hang")
 SCHEMA = 1
 
 

@@ -12,6 +12,7 @@ import typing as t
 
 from ....module_utils._model import cadence
 from ....module_utils._model.commands import playbook_command
+from ....module_utils._model.run_record import STANDING
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
@@ -81,7 +82,7 @@ def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
     Of a run that stood, it is where its ranks stood.
     """
     stacks = [log for log in model.run.logs if log.path.endswith(".stacks") and log.tail]
-    if stacks and model.run.record.get("cause") in ("stalled", "hang"):
+    if stacks and model.run.record.get("cause") in STANDING:
         return stacks[0]
     names = [*attempt.logs, *(name.removesuffix(".log") + ".err" for name in attempt.logs)]
     named = [log for log in model.run.logs if any(log.path.endswith(name) for name in names)]

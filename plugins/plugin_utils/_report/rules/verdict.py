@@ -9,6 +9,7 @@ import dataclasses
 import re
 import typing as t
 
+from ....module_utils._model.run_record import STANDING
 from ..data import format as fmt
 from ..data import parsing
 from ..data.load import STOPS
@@ -59,7 +60,7 @@ def judge_run(model: RunModel) -> RunVerdict:
         sentence += f" {_unproven_words(unproven)}" if unproven else ""
     if model.steps_problem:
         sentence += f" {model.steps_problem[:1].upper()}{model.steps_problem[1:]}."
-    if model.run.record.get("cause") in ("stalled", "hang"):
+    if model.run.record.get("cause") in STANDING:
         word = "Stalled"
     if model.nan_since is not None:
         word, tone = "Loss is NaN", "bad"

@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from .....module_utils._model import commands, drill
-from .....module_utils._model.run_record import RunRecord
+from .....module_utils._model.run_record import STANDING, RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
@@ -72,7 +72,7 @@ def follow_run(
     follower.notify = build_sender(request, plan.run_id)
     with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
         outcome = follower.run()
-    if outcome.cause in ("stalled", "hang"):
+    if outcome.cause in STANDING:
         outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()

@@ -16,7 +16,7 @@ from .....module_utils._model import advice, commands, drill, job_checkpoints
 from .....module_utils._model.errors import MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.network_plan import NetworkPlan
-from .....module_utils._model.run_record import BackendRef, RunRecord, State
+from .....module_utils._model.run_record import STANDING, BackendRef, RunRecord, State
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
@@ -462,7 +462,7 @@ def _conclude(
 
 def _keep_stacks(follower: ClusterFollower, outcome: RunOutcome) -> RunOutcome:
     """Return the end of a run that stood with where its ranks did, as their pods told before they stopped them."""
-    if follower.stalled_s is None and outcome.cause not in ("stalled", "hang"):
+    if follower.stalled_s is None and outcome.cause not in STANDING:
         return outcome
     # Late: few runs stand.
     from ..stacks import describe_stacks, keep_recorded_stacks
