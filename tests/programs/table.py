@@ -104,6 +104,8 @@ PROGRAMS = (
         layout="accelerate",
         last=80,
         load="unet",
+        # Seventy steps are left then, which take a few seconds.
+        after_s=1.0,
         losses="tensorboard",
     ),
     Program(

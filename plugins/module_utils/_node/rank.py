@@ -66,8 +66,10 @@ def _log_nccl(attempt: int, rank: int | None) -> None:
 def _open_output(base: int, attempt: int, rank: int | None) -> None:
     """Print into a file of this attempt's rank, which ``host_rank_output.py`` copies; without room, into the log.
 
-    It is one file: what a program prints to its two streams stays in order.
+    It is one file: what a program prints to its two streams stays in order. In a pod it is the one that torchrun reads.
     """
+    if os.environ.pop("MUSTER_ONE_STREAM", ""):
+        os.dup2(1, 2)
     place = os.environ.pop("MUSTER_OUTPUT", "")
     if not place or rank is None:
         return

@@ -126,6 +126,8 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "PET_MONITOR_INTERVAL": _MONITOR_S,
         "PET_LOG_DIR": pod_spec.path_in_run("ranks"),
         "PET_TEE": "3",
+        # Read by rank.py: torchrun shows two streams out of order, and a line that has no step is of the bar before it.
+        "MUSTER_ONE_STREAM": "1",
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }

@@ -205,6 +205,11 @@ def test_a_rank_prints_into_files_of_its_attempt_which_nothing_empties(ranks: Ra
     assert printed == {f"ranks/attempt_1.{n}/3/stdout.log": "out\nerr\n" * times for n, times in ((1, 2), (2, 1))}
 
 
+def test_a_rank_in_a_pod_prints_its_two_streams_in_order(ranks: Ranks) -> None:
+    argv = ["sh", "-c", "echo one; echo two >&2; echo three $MUSTER_ONE_STREAM"]
+    assert ranks.run(argv, **TORCHRUN, MUSTER_ONE_STREAM="1") == (0, "one\ntwo\nthree\n", "")
+
+
 def test_a_program_gets_its_checkpoint_folder_as_an_argument(ranks: Ranks) -> None:
     argv = ["echo", "--out={checkpoint_dir}/x", "{other}"]
     assert ranks.run(argv, **TORCHRUN, MUSTER_CHECKPOINT_DIR="/c/r-1")[:2] == (0, "--out=/c/r-1/x {other}\n")
