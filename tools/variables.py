@@ -23,7 +23,7 @@ NAME = re.compile(r"(?<![A-Za-z0-9_])muster_[a-z0-9_]*[a-z0-9]|(?<![A-Za-z0-9_.]
 NOT_SET_BY_USERS = (
     *("muster_nodes", "muster_rented", "muster_healed", "muster_driver_waves", "muster_user_kubeconfig"),
     *("muster_k3s", "muster_k3s_agent", "muster_k3s_lead", "muster_k3s_server", "muster_joining"),
-    *("muster_reaper", "muster_reaping"),
+    *("muster_reaper", "muster_reaping", "muster_upgrade_waves"),
 )
 # What is read by playbooks or modules alone, so that no role's specification has it.
 MEANINGS = {
@@ -34,7 +34,7 @@ MEANINGS = {
     "muster_node_state": "Folder of the collection's state on the nodes. The default is ~/.local/state/muster/nodes.",
     "muster_cluster_gone": "Whether the cluster of a run that is cancelled no longer exists (false).",
     "muster_cluster_adopt": "Whether another cluster takes the name of one that no longer exists (playbook cluster).",
-    "k3s_allow_downgrade": "Whether the playbook cluster may set K3s back to an older version.",
+    "k3s_allow_downgrade": "Whether the playbook upgrade may set K3s back to an older version.",
     "muster_job": "The job, as the guide to the job describes it.",
     "muster_run_id": "The run; the newest one where it may be left out.",
     "muster_training_python": "The interpreter of jobs (a host variable).",
@@ -96,6 +96,9 @@ MEANINGS = {
     "muster_lost_nodes": "Nodes that are lost, although nothing says so.",
     "muster_container_runtime": "Whether devices installs the container toolkit (where a machine is in a cluster).",
     "muster_devices": "Whether GPUs and RDMA are set up: in a cluster (true), by bootstrap on hosts (false).",
+    "muster_upgrade_max_unavailable": "How many agents upgrade may close at once, such as 25% (1).",
+    "muster_upgrade_on_jobs": "What upgrade does with runs: checkpoint evicts pods, wait lets them end (checkpoint).",
+    "muster_upgrade_wait_s": "How many seconds upgrade waits until the runs on a machine have ended (86400).",
     "muster_drivers_max_unavailable": "How many machines upgrade_drivers may close at once, such as 25% (1).",
     "muster_devices_absent": "Whether cluster_absent also removes what devices installed (false).",
     "muster_nodes_ready_s": "Seconds to wait until the nodes of a cluster are ready (180).",

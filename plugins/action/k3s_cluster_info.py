@@ -41,6 +41,9 @@ class ActionModule(WorkflowAction):
         "service_cidr": {"type": "str", "default": "10.43.0.0/16"},
         "adopt": {"type": "bool", "default": False},
         "downgrade": {"type": "bool", "default": False},
+        "max_unavailable": {"type": "str"},
+        "cluster_nodes": {"type": "list", "elements": "dict", "default": []},
+        "cluster_pods": {"type": "list", "elements": "dict", "default": []},
         **STATE_HOME,
     }
 
@@ -52,6 +55,11 @@ class ActionModule(WorkflowAction):
         machines = {
             host: k3s_cluster_info.ClusterMachine(known[host], tuple(find_mesh_peers(host, known))) for host in hosts
         }
+        upgrade = None
+        if options["max_unavailable"] is not None:
+            shown = (options["cluster_nodes"], options["cluster_pods"])
+            upgrade = k3s_cluster_info.K3sUpgrade(options["max_unavailable"], *shown)
+        home = StateHome(options["state_home"], options["cluster"])
         return k3s_cluster_info.check_cluster(
             lambda: self.connect(variables)(hosts),
             machines,
@@ -59,7 +67,5 @@ class ActionModule(WorkflowAction):
             options["cluster_cidr"],
             options["service_cidr"],
             options["joining"],
-            k3s_cluster_info.ClusterGuard(
-                StateHome(options["state_home"], options["cluster"]), options["adopt"], options["downgrade"]
-            ),
+            k3s_cluster_info.ClusterGuard(home, options["adopt"], options["downgrade"], upgrade),
         )

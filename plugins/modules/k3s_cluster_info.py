@@ -21,7 +21,8 @@ description:
   - A server of another cluster than the one whose kubeconfig is in the state home is refused, and so is a server
     without one, because a second cluster does not take the name of the first. Hosts of several C(muster_cluster) are
     refused.
-  - K3s is not set back, upgraded past a minor version, or made newer on agents than on the servers.
+  - K3s is not set back, upgraded past a minor version, or made newer on agents than on the servers. Where it runs, it
+    is not brought to another version at all without O(max_unavailable), as all machines would start it again at once.
   - Changes nothing. A machine outside C(--limit) that does not answer is left out, with a line in RV(notes). A limit
     without any server is refused.
 options:
@@ -53,6 +54,23 @@ options:
     description: Let K3s be set back to an older version.
     type: bool
     default: false
+  max_unavailable:
+    description:
+      - Return RV(waves), the waves in which the machines would get their version of K3s. So many agents may be closed
+        at once, a number or a percentage of all agents, rounded down, at least one.
+    type: str
+  cluster_nodes:
+    description:
+      - For O(max_unavailable), the Nodes of the cluster, as M(muster.training.kube_info) returns them. An agent whose
+        Node is cordoned or not ready counts as unavailable.
+    type: list
+    elements: dict
+    default: []
+  cluster_pods:
+    description: For O(max_unavailable), the pods of runs, from which RV(wave_table) says which runs are touched.
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment:
   - muster.training._state_home
   - muster.training._attributes
@@ -66,6 +84,11 @@ EXAMPLES = r"""
   muster.training.k3s_cluster_info:
     hosts: "{{ query('ansible.builtin.inventory_hostnames', 'muster_nodes') }}"
   register: cluster
+
+- name: Say in which waves the machines would get another version of K3s
+  muster.training.k3s_cluster_info:
+    hosts: "{{ query('ansible.builtin.inventory_hostnames', 'muster_nodes') }}"
+    max_unavailable: 25%
 """
 
 RETURN = r"""
@@ -141,6 +164,25 @@ unconnected:
   returned: success
   type: list
   elements: str
+waves:
+  description:
+    - The hosts of each wave. Servers are alone in one and first, or last where K3s is set back. Machines that an
+      earlier upgrade has begun are first among those of their role. Empty where all machines are as they should be.
+  returned: with O(max_unavailable)
+  type: list
+  elements: list
+  sample: [["head"], ["gpu-1"], ["gpu-2"]]
+wave_table:
+  description: The same as lines to show, with the versions from and to, and the runs that have pods on each machine.
+  returned: with O(max_unavailable)
+  type: list
+  elements: str
+upgrades:
+  description: >-
+    By host the versions of K3s that it has (C(current)) and shall have (C(version)), and whether an earlier upgrade has
+    begun it (C(begun)).
+  returned: with O(max_unavailable)
+  type: dict
 firewalls:
   description: The hosts on which a firewall is active, or was opened for the cluster.
   returned: success

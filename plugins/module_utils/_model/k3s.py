@@ -154,15 +154,20 @@ def check_clusters(clusters: t.Mapping[str, str]) -> None:
         raise InputError("muster_cluster", f"the hosts are of several clusters ({named})", fix)
 
 
-def check_versions(members: t.Sequence[K3sMember], chosen: t.Collection[str], *, may_go_back: bool) -> None:
+def check_versions(
+    members: t.Sequence[K3sMember], chosen: t.Collection[str], *, may_go_back: bool, rolling: bool = True
+) -> None:
     """Refuse versions that Kubernetes does not take: set back, a minor version left out, or too far from each other.
 
     :param chosen: the hosts that get the version that was asked for; others keep what they have.
+    :param rolling: whether machines are closed, drained and changed one after another, as another version needs it.
     :raises RefusedError: naming the machine and both versions.
     """
     for item in members:
         if item.current and item.host in chosen:
             _check_change(item, may_go_back)
+    if not rolling:
+        _check_unchanged(members, chosen)
     after = {item.host: item.version if item.host in chosen or not item.current else item.current for item in members}
     servers = sorted((item.host for item in members if item.role == "server"), key=lambda host: _version(after[host]))
     for item in members if servers else ():
@@ -172,9 +177,31 @@ def check_versions(members: t.Sequence[K3sMember], chosen: t.Collection[str], *,
         if minor > _version(after[oldest])[1] + (item.role == "server"):
             fix = f"Upgrade {oldest} first, and then the others"
             raise RefusedError(f"{what}, which is newer than its server {oldest} may serve ({after[oldest]})", fix)
-        if minor < _version(after[newest])[1] - _OLDEST_AGENT:
+        if is_too_old(after[item.host], after[newest]):
             fix = f"Upgrade {item.host} first, or keep {newest} at an older version (k3s_version)"
             raise RefusedError(f"{what}, which is too old for its server {newest} ({after[newest]})", fix)
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether a version of K3s is older than another one."""
+    return _version(version) < _version(other)
+
+
+def is_too_old(agent: str, server: str) -> bool:
+    """Return whether a server of one version does not take a kubelet of another."""
+    return _version(agent)[:2] < (_version(server)[0], _version(server)[1] - _OLDEST_AGENT)
+
+
+def _check_unchanged(members: t.Sequence[K3sMember], chosen: t.Collection[str]) -> None:
+    """Refuse another version on machines where K3s runs: all of them would start it again with pods on them."""
+    other = [item for item in members if item.host in chosen and item.active and item.current not in ("", item.version)]
+    if other:
+        named = ", ".join(f"{item.host} has K3s {item.current}" for item in other)
+        raise RefusedError(
+            f"{named}, and k3s_version is {other[0].version}: another version is not installed on machines with pods",
+            "Run muster.training.upgrade, which changes them in waves (--check shows it), or set k3s_version: "
+            f"{other[0].current}",
+        )
 
 
 def _check_change(member: K3sMember, may_go_back: bool) -> None:

@@ -28,6 +28,8 @@ RECORD = "var/lib/muster/k3s.json"
 DATA = "var/lib/rancher/k3s"
 PROGRAM = "usr/local/bin/k3s"
 CONFIG = "etc/rancher/k3s/config.yaml.d/50-muster.yaml"
+# Written by the playbook upgrade: a Node that it has closed, and a K3s that it has changed and not proven.
+UPGRADE = (f"{DATA}/muster/closed", f"{DATA}/muster/unproven")
 # While a server leaves: K3s ends by itself then, and would join again when it is started again.
 LEAVES = "run/systemd/system/k3s.service.d/90-muster-leaves.conf"
 # What another Kubernetes leaves where this one would be.
@@ -106,6 +108,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         found["machine"] = facts_cluster.read_machine(FactsSource({"root": root}), request["machine"])
         found["machine"]["firewall"] = host_firewall.read_state() if root == "/" else None
         found["version"] = _read_version(place_of(PROGRAM, root)) if record else ""
+        found["upgrade"] = _read_upgrade(root)
     if request.get("facts"):
         from . import facts
 
@@ -129,6 +132,23 @@ def _find_datastore(root: str) -> str:
     """Return where a server keeps the cluster: ``etcd``, ``sqlite``, or empty where it has not begun."""
     places = {"etcd": f"{DATA}/server/db/etcd/member", "sqlite": f"{DATA}/server/db/state.db"}
     return next((name for name, path in places.items() if place_of(path, root).exists()), "")
+
+
+def _read_upgrade(root: str) -> dict[str, t.Any]:
+    """Return whether an upgrade was begun here, and the bytes of the binary and the datastore, which it would copy."""
+    size = 0
+    for folder, _folders, names in os.walk(place_of(f"{DATA}/server/db", root)):
+        size += sum(_size(pathlib.Path(folder, name)) for name in names)
+    begun = any(place_of(path, root).exists() for path in UPGRADE)
+    return {"begun": begun, "bytes": size + _size(place_of(PROGRAM, root))}
+
+
+def _size(place: pathlib.Path) -> int:
+    try:
+        return place.stat().st_size
+    except OSError:
+        # Of a file that K3s has removed meanwhile.
+        return 0
 
 
 def _find_server(root: str) -> str:

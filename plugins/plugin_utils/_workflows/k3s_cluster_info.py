@@ -12,10 +12,13 @@ import ipaddress
 import time
 import typing as t
 
-from ...module_utils._model import cluster_checks, k3s, k3s_servers
+from ...module_utils._model import cluster_checks, k3s, k3s_servers, k3s_upgrade
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from .._hosts import downloads
 from .._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from .._kube.api.kinds import KubeObject
+from .._kube.jobs.spec import RUN_LABEL
+from .._kube.nodes.capacity import takes_jobs
 from .k3s_node import access
 from .node_info import build_record
 from .node_table import build_table
@@ -56,15 +59,26 @@ class ClusterMachine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class K3sUpgrade:
+    """An upgrade: how many agents may be closed at once, and Nodes and pods of the cluster as the API has them."""
+
+    max_unavailable: str
+    nodes: t.Sequence[KubeObject] = ()
+    pods: t.Sequence[KubeObject] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ClusterGuard:
     """What keeps clusters apart: the state home that may know another one of the name, and what the user permits.
 
-    ``adopt``: another cluster takes the name over. ``downgrade``: K3s may be set back.
+    ``adopt``: another cluster takes the name over. ``downgrade``: K3s may be set back. ``upgrade``: without it a K3s
+    that runs keeps its version.
     """
 
     home: StateHome | None = None
     adopt: bool = False
     downgrade: bool = False
+    upgrade: K3sUpgrade | None = None
 
 
 def check_cluster(
@@ -104,7 +118,8 @@ def check_cluster(
     if guard.home is not None:
         access.require_same_cluster(guard.home, {item.host: item.authority for item in running}, adopt=guard.adopt)
     k3s.check_members(members, pods, services)
-    k3s.check_versions(members, joining or chosen, may_go_back=guard.downgrade)
+    rolling = guard.upgrade is not None
+    k3s.check_versions(members, joining or chosen, may_go_back=guard.downgrade, rolling=rolling)
     meant = {host: machine for host, machine in present.items() if not joining or host in joining}
     lead = k3s_servers.choose_lead(running, chosen)
     return {
@@ -120,8 +135,47 @@ def check_cluster(
         "table": _build_table(present, answers),
         "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
         **_list_objects(meant),
+        **_plan_waves(members, chosen, answers, guard.upgrade),
         **_describe_members(members, {host: machine for host, machine in machines.items() if host not in present}),
     }
+
+
+def _plan_waves(
+    members: t.Sequence[k3s.K3sMember],
+    chosen: t.Collection[str],
+    answers: t.Mapping[str, t.Any],
+    upgrade: K3sUpgrade | None,
+) -> Result:
+    """Return the waves in which the chosen machines get their version, and which an earlier upgrade has begun."""
+    if upgrade is None:
+        return {}
+    nodes = {str(node["metadata"]["name"]): node for node in upgrade.nodes}
+    states = {}
+    for item in members:
+        node, found = nodes.get(item.node), answers[item.host].get("upgrade") or {}
+        about = ((node or {}).get("status") or {}).get("nodeInfo") or {}
+        states[item.host] = k3s_upgrade.UpgradeState(
+            bool(found.get("begun")),
+            int(found.get("bytes") or 0),
+            str(about.get("kubeletVersion") or ""),
+            "" if node is None or takes_jobs(node) else "it is not ready, or cordoned",
+            _find_runs(upgrade.pods, item.node),
+        )
+    plan = k3s_upgrade.plan_upgrade(members, states, chosen, upgrade.max_unavailable)
+    versions = {item.host: {"current": item.current, "version": item.version} for item in members}
+    changes = {host: {**own, "begun": states[host].begun} for host, own in versions.items()}
+    return {"waves": [list(wave) for wave in plan.waves], "wave_table": list(plan.table), "upgrades": changes}
+
+
+def _find_runs(pods: t.Sequence[KubeObject], node: str) -> tuple[str, ...]:
+    """Return the runs that have a pod on a node which has not ended."""
+    found = (
+        (pod["metadata"].get("labels") or {}).get(RUN_LABEL)
+        for pod in pods
+        if (pod.get("spec") or {}).get("nodeName") == node
+        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    )
+    return tuple(sorted({str(run) for run in found if run}))
 
 
 def _find_servers(

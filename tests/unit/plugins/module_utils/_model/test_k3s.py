@@ -178,3 +178,16 @@ def test_an_upgrade_server_first_and_a_way_back_that_was_asked_for() -> None:
     versions((OLD, "v1.35.1+k3s1"), (OLD, OLD), "s a")
     versions((NEW, OLD), (NEW, OLD), "s a", may_go_back=True)
     versions(("", NEW), ("", NEW), "s a")
+
+
+def test_where_k3s_runs_another_version_is_for_the_upgrade() -> None:
+    members = [
+        member("s", role="server", current=NEW, version=NEW, active=True),
+        member("a", current=OLD, version=NEW, active=True),
+        member("b", current=OLD, version=NEW),
+    ]
+    said = r"^a has K3s v1.34.10.k3s1, and k3s_version is v1.34.11.k3s1: .* Run muster.training.upgrade"
+    with pytest.raises(RefusedError, match=said):
+        k3s.check_versions(members, ["s", "a", "b"], may_go_back=False, rolling=False)
+    k3s.check_versions(members, ["s", "a", "b"], may_go_back=False)
+    k3s.check_versions(members, ["s", "b"], may_go_back=False, rolling=False)

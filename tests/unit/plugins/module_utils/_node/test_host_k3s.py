@@ -298,3 +298,15 @@ def test_a_server_has_joined_when_its_member_has_a_vote(monkeypatch: pytest.Monk
     # Without a look at all kinds, which kubectl would keep below root's home.
     assert {words[1:] for words in asked} == {("kubectl", "get", "--raw", "/api/v1/nodes/lab-2")}
     assert "has no vote yet" in str(host_k3s._await_vote("k3s.service", "lab-2", end - 120))
+
+
+def test_an_upgrade_that_was_begun_and_the_bytes_that_it_keeps_are_read(tmp_path: pathlib.Path) -> None:
+    assert ask(tmp_path, "look", machine="server")["upgrade"] == {"begun": False, "bytes": 0}
+    for path, size in ((host_k3s.PROGRAM, 70), (f"{host_k3s.DATA}/server/db/etcd/member/wal", 5)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"x" * size)
+    for note in host_k3s.UPGRADE:
+        (tmp_path / note).parent.mkdir(exist_ok=True)
+        (tmp_path / note).touch()
+        assert ask(tmp_path, "look", machine="agent")["upgrade"] == {"begun": True, "bytes": 75}
+        (tmp_path / note).unlink()

@@ -297,3 +297,37 @@ def test_options_that_servers_must_have_alike_are_compared(monkeypatch: pytest.M
     machines: t.Any = [Machine(host) for host in "abc"]
     with pytest.raises(InputError, match="disable: differs between the servers a and b"):
         cluster.check_cluster(lambda: machines, own, "abc", "10.42.0.0/16", "10.43.0.0/16")
+
+
+def upgrade(limit: str | None = "1") -> dict[str, t.Any]:
+    machines = {
+        host: cluster.ClusterMachine({**own.variables, "k3s_version": "v1.34.11+k3s1"})
+        for host, own in inventory(ROLES).items()
+    }
+    has = {"record": {"role": "server"}, "version": "v1.34.10+k3s1", "joined": True}
+    clients: t.Any = [
+        Machine("a", **has, upgrade={"begun": False, "bytes": 1}),
+        Machine("b", **{**has, "record": {"role": "agent"}}, upgrade={"begun": True, "bytes": 1}),
+    ]
+    pods: list[t.Any] = [
+        {"metadata": {"labels": {"muster.training/run-id": name}}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+        for name, node, phase in (("r2", "b", "Running"), ("r1", "b", "Pending"), ("r1", "b", "Running"),
+                                  ("r3", "b", "Succeeded"), ("r4", "node-a", "Running"))
+    ]  # fmt: skip
+    order = None if limit is None else cluster.K3sUpgrade(limit, (), pods)
+    guard = cluster.ClusterGuard(upgrade=order)
+    return cluster.check_cluster(lambda: clients, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16", (), guard)
+
+
+def test_an_upgrade_has_its_waves_and_names_the_runs_that_it_touches() -> None:
+    found = upgrade()
+    assert found["waves"] == [["a"], ["b"]]
+    assert found["wave_table"][1].endswith("v1.34.10+k3s1 -> v1.34.11+k3s1; runs on it: r4")
+    assert found["wave_table"][3].endswith("begun by an earlier upgrade; runs on it: r1, r2")
+    assert found["upgrades"]["b"] == {"current": "v1.34.10+k3s1", "version": "v1.34.11+k3s1", "begun": True}
+    assert "waves" not in check()
+
+
+def test_without_an_upgrade_another_version_is_refused_where_k3s_runs() -> None:
+    with pytest.raises(RefusedError, match="a has K3s v1.34.10.k3s1, b has .*Run muster.training.upgrade"):
+        upgrade(None)
