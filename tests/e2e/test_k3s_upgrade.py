@@ -50,9 +50,10 @@ class Fleet:
         hosts = {name: {"muster_k3s_role": "server" if name[0] == "s" else "agent"} for name in NAMES}
         (folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}))
         for name in NAMES:
-            for kind in ("bin", "kept", "db"):
+            for kind in ("bin", "config", "kept", "db"):
                 (folder / kind).mkdir(exist_ok=True)
             (folder / "bin" / name).write_text(OLD)
+            (folder / "config" / name).write_text("old")
             (folder / "db" / name).mkdir()
             (folder / "db" / name / "state.db").write_text(f"of {name}")
         (folder / "programs").mkdir()
@@ -91,6 +92,7 @@ class Fleet:
         where = {
             "__kept": str(self.folder / "kept" / "{{ inventory_hostname }}"),
             "__program": str(self.folder / "bin" / "{{ inventory_hostname }}"),
+            "__config": str(self.folder / "config" / "{{ inventory_hostname }}"),
             "__datastore": str(self.folder / "db" / "{{ inventory_hostname }}"),
         }
         extra = {**where, "muster_nodes_ready_s": 4, "muster_state": {"path": str(self.folder / "state")}, **values}
@@ -168,6 +170,7 @@ def test_an_agent_whose_k3s_does_not_start_gets_the_one_back_that_it_had(fleet: 
     line = f"a1: K3s {NEW} was not proven, and it has the K3s back that it had: a1: K3s is stopped again"
     assert line in said and "Not begun: a2. Mend it, then run this again" in said
     assert fleet.versions()["a1"] == OLD and fleet.closed() == [] and fleet.notes() == []
+    assert (fleet.folder / "config" / "a1").read_text() == "old"
     assert "cordoned a2" not in fleet.asked and "restart k3s-agent" in (fleet.folder / "units").read_text()
     fleet.change("a1", broken=False)
     fleet.play()

@@ -107,6 +107,7 @@ class UpgradeNode(FakeAction):
         assert (place("kept", host, "k3s")).exists() and place("kept", host, "unproven").exists()
         if args["state"] == "present":
             place("bin", host).write_text(version)
+            place("config", host).write_text("new")
             state.note(f"place {host}")
         elif own["kubelet"] != version:
             down = [name for name, other in state.values["hosts"].items() if name[0] == "s" and other.get("down")]

@@ -83,10 +83,13 @@ print("\\n".join(lines))
 """
 
 
-def binary(folder: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """Return the program to install, and what it is: the real K3s of K3S_BINARY, else the stand-in as one file."""
+def binary(folder: pathlib.Path, version: str = VERSION) -> tuple[pathlib.Path, str]:
+    """Return the program to install, and what it is: the real K3s of K3S_BINARY, else the stand-in as one file.
+
+    Of another ``version`` than the lab's it is the stand-in, which says that version.
+    """
     given = os.environ.get(VARIABLE, "")
-    if given:
+    if given and version == VERSION:
         return pathlib.Path(given), "the real K3s"
     with tempfile.TemporaryDirectory() as name:
         sources = pathlib.Path(name) / "k3s"
@@ -94,6 +97,8 @@ def binary(folder: pathlib.Path) -> tuple[pathlib.Path, str]:
         # The machines have no YAML parser; the package's own one needs nothing.
         home = pathlib.Path(yaml.__file__).parent
         shutil.copytree(home, sources / "yaml", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        main = sources / "__main__.py"
+        main.write_text(main.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{version}"'))
         for place in sorted(sources.rglob("*")):
             os.utime(place, (315532800, 315532800))
         target = folder / "k3s-standin"
@@ -111,6 +116,17 @@ def release(podman: Podman, folder: pathlib.Path, say: t.Callable[[str], None] =
     archives = images.Archives(podman.home, Binaries(podman.home, say), say)
     for name in IMAGES:
         os.link(archives.get(name), place / f"{name}.tar")
+    return place
+
+
+def another_release(folder: pathlib.Path, release_folder: pathlib.Path, version: str) -> pathlib.Path:
+    """Make a release of another version of the stand-in, with the archives of the one that is there."""
+    place = folder / f"release-{version}"
+    place.mkdir()
+    program, _what = binary(place, version)
+    program.rename(place / ("k3s" if platform.machine() == "x86_64" else "k3s-arm64"))
+    for archive in release_folder.glob("*.tar"):
+        os.link(archive, place / archive.name)
     return place
 
 
