@@ -44,6 +44,7 @@ class ActionModule(WorkflowAction):
         "max_unavailable": {"type": "str"},
         "cluster_nodes": {"type": "list", "elements": "dict", "default": []},
         "cluster_pods": {"type": "list", "elements": "dict", "default": []},
+        "cluster_deployments": {"type": "list", "elements": "dict", "default": []},
         **STATE_HOME,
     }
 
@@ -57,7 +58,7 @@ class ActionModule(WorkflowAction):
         }
         upgrade = None
         if options["max_unavailable"] is not None:
-            shown = (options["cluster_nodes"], options["cluster_pods"])
+            shown = (options[f"cluster_{kind}"] for kind in ("nodes", "pods", "deployments"))
             upgrade = k3s_cluster_info.K3sUpgrade(options["max_unavailable"], *shown)
         home = StateHome(options["state_home"], options["cluster"])
         return k3s_cluster_info.check_cluster(

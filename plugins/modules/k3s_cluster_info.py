@@ -71,6 +71,13 @@ options:
     type: list
     elements: dict
     default: []
+  cluster_deployments:
+    description:
+      - For O(max_unavailable), Deployments of the cluster. RV(wave_table) says where JobSet or Kueue is of another
+        version than is pinned.
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment:
   - muster.training._state_home
   - muster.training._attributes

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from . import k3s
@@ -15,6 +16,9 @@ from .k3s_servers import has_majority
 
 # What is written beside the binary and the datastore that are kept: the new binary, what it unpacks, its logs.
 _SPARE_BYTES: t.Final = 1 << 30
+# What is installed by pinned manifests, by the name of its Deployment there.
+CONTROLLERS: t.Final = {"jobset": "jobset-controller-manager", "kueue": "kueue-controller-manager"}
+_TAG: t.Final = re.compile(r":(v\d+\.\d+\.\d+[^@:/]*)(?:@|\Z)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,6 +102,23 @@ def is_stale(member: k3s.K3sMember, state: UpgradeState) -> bool:
     # The version of a kubelet that is K3s' own says so; another one says nothing.
     runs_another = "+k3s" in state.kubelet and state.kubelet != member.version
     return member.current != member.version or runs_another
+
+
+def describe_controllers(images: t.Mapping[str, t.Sequence[str]], pins: t.Mapping[str, str]) -> list[str]:
+    """Return a line for each controller that the cluster has in another version than is pinned, or in an unknown one.
+
+    :param images: by the name of a Deployment the images of its containers; ``pins``: by name the pinned version.
+    """
+    lines = []
+    for name, deployment in CONTROLLERS.items():
+        if deployment not in images:
+            continue
+        tags = [found[1] for image in images[deployment] if (found := _TAG.search(image))]
+        if not tags:
+            lines.append(f"{name}: its version is not known, no image of {deployment} has it as its tag")
+        elif pins[name] not in tags:
+            lines.append(f"{name}: {', '.join(tags)}, and {pins[name]} is pinned: the playbook cluster applies it")
+    return lines
 
 
 def _check_servers(

@@ -60,11 +60,12 @@ class ClusterMachine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class K3sUpgrade:
-    """An upgrade: how many agents may be closed at once, and Nodes and pods of the cluster as the API has them."""
+    """An upgrade: how many agents may be closed at once; Nodes, pods and Deployments of the cluster by the API."""
 
     max_unavailable: str
     nodes: t.Sequence[KubeObject] = ()
     pods: t.Sequence[KubeObject] = ()
+    deployments: t.Sequence[KubeObject] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,7 +165,22 @@ def _plan_waves(
     plan = k3s_upgrade.plan_upgrade(members, states, chosen, upgrade.max_unavailable)
     versions = {item.host: {"current": item.current, "version": item.version} for item in members}
     changes = {host: {**own, "begun": states[host].begun} for host, own in versions.items()}
-    return {"waves": [list(wave) for wave in plan.waves], "wave_table": list(plan.table), "upgrades": changes}
+    table = [*plan.table, *k3s_upgrade.describe_controllers(_find_images(upgrade.deployments), _list_pins())]
+    return {"waves": [list(wave) for wave in plan.waves], "wave_table": table, "upgrades": changes}
+
+
+def _find_images(deployments: t.Sequence[KubeObject]) -> dict[str, list[str]]:
+    """Return by the name of a Deployment the images of its containers."""
+    return {
+        str(item["metadata"]["name"]): [
+            str(container.get("image") or "") for container in item["spec"]["template"]["spec"]["containers"]
+        ]
+        for item in deployments
+    }
+
+
+def _list_pins() -> dict[str, str]:
+    return {name: downloads.default_version(name) for name in k3s_upgrade.CONTROLLERS}
 
 
 def _find_runs(pods: t.Sequence[KubeObject], node: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.k3s import 
 from ansible_collections.muster.training.plugins.module_utils._model.k3s_upgrade import (
     UpgradePlan,
     UpgradeState,
+    describe_controllers,
     is_stale,
     plan_upgrade,
 )
@@ -89,6 +90,21 @@ def test_the_waves_are_said_with_versions_and_runs() -> None:
         "wave 2 of 2 (at most 1 agents unavailable): a1",
         f"  a1 (agent): K3s {OLD} -> {NEW}, begun by an earlier upgrade; runs on it: llm-1, llm-2",
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("registry.example.com/jobset/jobset:v0.10.1", []),
+        ("registry.example.com:5000/jobset:v0.10.1@sha256:abc", []),
+        ("registry.example.com/jobset:v0.9.0", ["jobset: v0.9.0, and v0.10.1 is pinned: the playbook cluster applies it"]),
+        ("jobset@sha256:abc", ["jobset: its version is not known, no image of jobset-controller-manager has it as its tag"]),
+        ("localhost/jobset:lab", ["jobset: its version is not known, no image of jobset-controller-manager has it as its tag"]),
+    ],
+)  # fmt: skip
+def test_a_controller_that_is_not_of_the_pinned_version_is_said(image: str, said: list[str]) -> None:
+    pins = {"jobset": "v0.10.1", "kueue": "v0.14.0"}
+    assert describe_controllers({"jobset-controller-manager": [image], "web": ["web:v1.0.0"]}, pins) == said
 
 
 def poor(host: str) -> K3sMember:

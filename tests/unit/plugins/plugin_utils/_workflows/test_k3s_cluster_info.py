@@ -314,7 +314,10 @@ def upgrade(limit: str | None = "1") -> dict[str, t.Any]:
         for name, node, phase in (("r2", "b", "Running"), ("r1", "b", "Pending"), ("r1", "b", "Running"),
                                   ("r3", "b", "Succeeded"), ("r4", "node-a", "Running"))
     ]  # fmt: skip
-    order = None if limit is None else cluster.K3sUpgrade(limit, (), pods)
+    containers = [{"image": "registry.example.com/kueue:v0.1.0"}]
+    template: t.Any = {"spec": {"containers": containers}}
+    old: t.Any = {"metadata": {"name": "kueue-controller-manager"}, "spec": {"template": template}}
+    order = None if limit is None else cluster.K3sUpgrade(limit, (), pods, [old])
     guard = cluster.ClusterGuard(upgrade=order)
     return cluster.check_cluster(lambda: clients, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16", (), guard)
 
@@ -324,6 +327,7 @@ def test_an_upgrade_has_its_waves_and_names_the_runs_that_it_touches() -> None:
     assert found["waves"] == [["a"], ["b"]]
     assert found["wave_table"][1].endswith("v1.34.10+k3s1 -> v1.34.11+k3s1; runs on it: r4")
     assert found["wave_table"][3].endswith("begun by an earlier upgrade; runs on it: r1, r2")
+    assert found["wave_table"][4].startswith("kueue: v0.1.0, and v") and len(found["wave_table"]) == 5
     assert found["upgrades"]["b"] == {"current": "v1.34.10+k3s1", "version": "v1.34.11+k3s1", "begun": True}
     assert "waves" not in check()
 
