@@ -45,7 +45,7 @@ MEANINGS = {
     "muster_status_limit": "How many of the newest runs are shown (20).",
     "muster_status_json": "Whether to show the fields of the runs instead of the table.",
     "muster_status_query": "JMESPath on runs and summary, such as ``runs[].run_id``, to show what it selects.",
-    "muster_usage_by": "By what the rows of the usage differ: month, user, team, job, run, node (month,user,team,job).",
+    "muster_usage_by": "By what rows differ: month, user, team, job, run, node, provider, gpu (month,user,team,job).",
     "muster_usage_since": "The beginning of the usage, a date. The default is the first entry.",
     "muster_usage_before": "The end of the usage, a date. The default is now.",
     "muster_usage_json": "Whether to show the fields of the usage instead of the table.",

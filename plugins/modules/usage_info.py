@@ -19,7 +19,7 @@ options:
   by:
     description:
       - By what rows are told apart, any of C(month) (UTC), C(user) (who submitted the run), C(team) (its namespace),
-        C(job), C(run) and C(node).
+        C(job), C(run), C(node), and, of rented machines, C(provider) and C(gpu) (the model that was ordered).
     type: list
     elements: str
     default: [month, user, team, job]
@@ -59,8 +59,9 @@ EXAMPLES = r"""
 RETURN = r"""
 rows:
   description:
-    - One mapping for each combination of O(by), with the keys of it, C(gpu_hours), C(idle_gpu_hours), C(node_hours) and
-      C(usd). Where C(job) and C(user) are null no run held the machine.
+    - One mapping for each combination of O(by), with the keys of it, C(gpu_hours), C(idle_gpu_hours), C(node_hours),
+      C(useful_node_hours) and C(usd). Where C(job) and C(user) are null no run held the machine.
+    - C(useful_node_hours) are those of a run's machines that went to steps which count, by the account of the run.
     - C(unknown) has the node-hours of which a figure is not known; they are not in that figure.
   returned: success
   type: list

@@ -308,6 +308,15 @@ def useful_share(seconds: t.Mapping[str, float]) -> float | None:
     return seconds.get("useful", 0.0) / wall if wall else None
 
 
+def useful_share_of_machines(seconds: t.Mapping[str, float]) -> float | None:
+    """Return the share (0 to 1) of the time in which the run held machines that went to steps which count.
+
+    None where most of the time is not known, and where it held none.
+    """
+    held = sum(value for name, value in seconds.items() if name not in ("queue", "idle"))
+    return None if is_mostly_unknown(seconds) or not held else seconds.get("useful", 0.0) / held
+
+
 def is_mostly_unknown(seconds: t.Mapping[str, float]) -> bool:
     """Return whether most of the time is not known, so that a share of the rest would be read as one of the run."""
     return seconds.get("unknown", 0.0) > sum(seconds.values()) / 2

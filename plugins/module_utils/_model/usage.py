@@ -15,13 +15,19 @@ import datetime
 import itertools
 import typing as t
 
-Key = t.Literal["month", "user", "team", "job", "run", "node"]
+Key = t.Literal["month", "user", "team", "job", "run", "node", "provider", "gpu"]
 KEYS: t.Final[tuple[Key, ...]] = t.get_args(Key)
+Figure = t.Literal["gpu_hours", "idle_gpu_hours", "useful_node_hours", "usd"]
+# The sums of a row in their order.
+SUMS: t.Final = ("gpu_hours", "idle_gpu_hours", "node_hours", "useful_node_hours", "usd")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RentedTime:
-    """From when until when a machine cost money, in Unix seconds. ``gpus`` is None where nothing says it."""
+    """From when until when a machine cost money, in Unix seconds. ``gpus`` is None where nothing says it.
+
+    ``gpu`` is the model that was ordered.
+    """
 
     node: str
     token: str
@@ -29,13 +35,16 @@ class RentedTime:
     until: float
     usd_per_hour: float | None
     gpus: int | None = None
+    provider: str | None = None
+    gpu: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUse:
     """From when until when a run held a machine. ``token`` is that of its lease, None for a machine of one's own.
 
-    ``gpus`` is what the run asked of it; ``usd_per_hour`` is what its inventory says it costs.
+    ``gpus`` is what the run asked of it; ``usd_per_hour`` is what its inventory says it costs. ``useful`` is the share
+    of the run's time on machines that went to steps which count, by its account.
     """
 
     node: str
@@ -48,34 +57,45 @@ class NodeUse:
     team: str | None = None
     gpus: int | None = None
     usd_per_hour: float | None = None
+    useful: float | None = None
 
 
 @dataclasses.dataclass
 class UsageRow:
     """Sums over what is equal in ``keys``: ``job`` is None where no run held the machine.
 
-    :ivar gpu_hours: of GPUs that runs held. :ivar idle_gpu_hours: of GPUs that were rented and not held. :ivar
-        node_hours: of machines, held by runs or, in rows without a job, rented. :ivar usd: their costs. :ivar unknown:
-        node-hours of which a figure is not known, by its name; they are not in that figure.
+    :ivar gpu_hours: of GPUs that runs held.
+    :ivar idle_gpu_hours: of GPUs that were rented and not held.
+    :ivar node_hours: of machines, held by runs or, in rows without a job, rented.
+    :ivar useful_node_hours: of machines of runs, that went to steps which count.
+    :ivar usd: their costs.
+    :ivar unknown: node-hours of which a figure is not known, by its name; they are not in that figure.
     """
 
     keys: dict[Key, str | None]
     gpu_hours: float = 0.0
     idle_gpu_hours: float = 0.0
     node_hours: float = 0.0
+    useful_node_hours: float = 0.0
     usd: float = 0.0
     unknown: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def add(self, name: t.Literal["gpu_hours", "idle_gpu_hours", "usd"], per_hour: float | None, hours: float) -> None:
+    def add(self, name: Figure, per_hour: float | None, hours: float) -> None:
         """Add a figure for some hours of a machine."""
         if per_hour is None:
             self.unknown[name] = self.unknown.get(name, 0.0) + hours
         else:
             setattr(self, name, getattr(self, name) + per_hour * hours)
 
+    @property
+    def useful(self) -> float | None:
+        """The share of the machines' time that went to steps which count, of what is known; None where nothing is."""
+        known = self.node_hours - self.unknown.get("useful_node_hours", 0.0)
+        return self.useful_node_hours / known if known > 1e-9 else None
+
     def to_dict(self) -> dict[str, object]:
         """Return the row as JSON types, hours to the second and dollars to a hundredth of a cent."""
-        figures = {name: round(getattr(self, name), 4) for name in ("gpu_hours", "idle_gpu_hours", "node_hours", "usd")}
+        figures = {name: round(getattr(self, name), 4) for name in SUMS}
         keys: dict[str, object] = dict(self.keys.items())
         return {**keys, **figures, "unknown": {name: round(hours, 4) for name, hours in self.unknown.items()}}
 
@@ -115,8 +135,9 @@ def _share_out(
         hours = (end - begin) / 3600
         held = [use for use in uses if use.since <= begin and use.until >= end]
         for use in held:
-            row = _row_of(rows, by, begin, use.node, use)
+            row = _row_of(rows, by, begin, rented, use)
             row.node_hours += hours / len(held)
+            row.add("useful_node_hours", use.useful, hours / len(held))
             row.add("gpu_hours", use.gpus, hours)
             price = rented.usd_per_hour if rented else use.usd_per_hour
             row.add("usd", price, hours / len(held))
@@ -138,7 +159,7 @@ def _add_idle(
     idle = max(0, (rented.gpus or 0) - sum(gpus or 0 for gpus in taken)) if is_known else None
     if held and idle == 0:
         return
-    row = _row_of(rows, by, at, rented.node, None)
+    row = _row_of(rows, by, at, rented, None)
     row.add("idle_gpu_hours", idle, hours)
     if not held:
         row.node_hours += hours
@@ -146,12 +167,18 @@ def _add_idle(
 
 
 def _row_of(
-    rows: dict[tuple[str | None, ...], UsageRow], by: t.Collection[Key], at: float, node: str, use: NodeUse | None
+    rows: dict[tuple[str | None, ...], UsageRow],
+    by: t.Collection[Key],
+    at: float,
+    rented: RentedTime | None,
+    use: NodeUse | None,
 ) -> UsageRow:
     month = datetime.datetime.fromtimestamp(at, datetime.timezone.utc).strftime("%Y-%m")
-    values: dict[Key, str | None] = {"month": month, "node": node}
+    values: dict[Key, str | None] = {"month": month}
+    if rented is not None:
+        values |= {"node": rented.node, "provider": rented.provider, "gpu": rented.gpu}
     if use is not None:
-        values |= {"user": use.user, "team": use.team, "job": use.job, "run": use.run}
+        values |= {"user": use.user, "team": use.team, "job": use.job, "run": use.run, "node": use.node}
     keys: dict[Key, str | None] = {name: values.get(name) for name in KEYS if name in by}
     return rows.setdefault(tuple(keys.values()), UsageRow(keys))
 
@@ -172,7 +199,7 @@ def sum_rows(rows: t.Iterable[UsageRow]) -> UsageRow:
     """Return the sum of all rows."""
     total = UsageRow({})
     for row in rows:
-        for name in ("gpu_hours", "idle_gpu_hours", "node_hours", "usd"):
+        for name in SUMS:
             setattr(total, name, getattr(total, name) + getattr(row, name))
         for name, hours in row.unknown.items():
             total.unknown[name] = total.unknown.get(name, 0.0) + hours

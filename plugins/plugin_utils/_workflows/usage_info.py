@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ...module_utils._model.account import useful_share_of_machines
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.ledger import Lease, LedgerEvent
 from ...module_utils._model.run_record import RunRecord
@@ -16,6 +17,12 @@ from .._provision.ledger.ledger_store import read_ledger
 from .shared.state_dir import StateHome, load_record
 
 _FIGURES = ("gpu_hours", "idle_gpu_hours", "node_hours", "usd")
+_TITLES = {
+    "gpu_hours": "GPU-hours",
+    "idle_gpu_hours": "idle GPU-hours",
+    "usd": "USD",
+    "useful_node_hours": "useful",
+}
 _UNKNOWN = "-"
 _IDLE = "(idle)"
 
@@ -73,7 +80,7 @@ def _rented_time(lease: Lease, gpus: t.Mapping[str, int], now: float) -> RentedT
     until = now if lease.open else lease.changed_at
     # Whether an order without an answer has made a machine is not known.
     price = lease.price_usd_per_hour if lease.ids else None
-    return RentedTime(lease.name, lease.token, lease.intent_at, until, price, gpus.get(lease.token))
+    return RentedTime(lease.name, lease.token, lease.intent_at, until, price, gpus.get(lease.token), *_origin_of(lease))
 
 
 def _second_times(lease: Lease, gpus: t.Mapping[str, int], now: float) -> t.Iterator[RentedTime]:
@@ -81,7 +88,12 @@ def _second_times(lease: Lease, gpus: t.Mapping[str, int], now: float) -> t.Iter
     last = now if lease.open else lease.changed_at
     for item, (price, until) in zip(lease.seconds, lease.list_seconds(last), strict=True):
         name, key = f"{lease.name} (second machine {item.id})", f"{lease.token} {item.id}"
-        yield RentedTime(name, key, lease.intent_at, until, price, gpus.get(lease.token))
+        yield RentedTime(name, key, lease.intent_at, until, price, gpus.get(lease.token), *_origin_of(lease))
+
+
+def _origin_of(lease: Lease) -> tuple[str, str | None]:
+    """Return the provider of a machine and the model of its GPUs."""
+    return lease.provider, lease.ordered.gpu_model if lease.ordered else None
 
 
 def _list_doubts(leases: t.Iterable[Lease], events: t.Iterable[LedgerEvent], now: float) -> t.Iterator[str]:
@@ -112,6 +124,7 @@ def _list_uses(record: RunRecord, now: float) -> t.Iterator[NodeUse]:
     """Yield for each attempt the machines that it held; where its end is not known, a run that has ended held none."""
     asked = record.job.get("gpus_per_node") or 0
     team = record.backend_ref.namespace if record.backend_ref else None
+    useful = useful_share_of_machines(record.account.seconds) if record.account else None
     for attempt in record.attempts:
         for node in attempt.nodes:
             until = node.until or attempt.ended_at or record.ended_at
@@ -128,6 +141,7 @@ def _list_uses(record: RunRecord, now: float) -> t.Iterator[NodeUse]:
                 team=team,
                 gpus=asked if isinstance(asked, int) else None,
                 usd_per_hour=node.price_usd_per_hour,
+                useful=useful,
             )
 
 
@@ -137,17 +151,17 @@ def _build_table(
     unknown = [f"not known, and in no figure: {line}" for line in doubts]
     if not rows:
         return unknown or ["nothing was used or rented in that time"]
-    cells = [[*keys, "GPU-hours", "idle GPU-hours", "node-hours", "USD"]]
+    cells = [[*keys, "GPU-hours", "idle GPU-hours", "node-hours", "USD", "useful"]]
     for row in rows:
         names = [row.keys.get(key) or (_IDLE if key == "job" else _UNKNOWN) for key in keys]
         cells.append([*names, *_format_figures(row)])
     cells.append([*(["total", *[""] * (len(keys) - 1)]), *_format_figures(total)])
     widths = [max(len(line[index]) for line in cells) for index in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    titles = {"gpu_hours": "GPU-hours", "idle_gpu_hours": "idle GPU-hours", "usd": "USD"}
-    missing = [f"{titles[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
+    missing = [f"{_TITLES[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
     return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else []), *unknown]
 
 
 def _format_figures(row: UsageRow) -> list[str]:
-    return [f"{getattr(row, name):.2f}{'+' if name in row.unknown else ''}" for name in _FIGURES]
+    figures = [f"{getattr(row, name):.2f}{'+' if name in row.unknown else ''}" for name in _FIGURES]
+    return [*figures, _UNKNOWN if row.useful is None else f"{100 * row.useful:.0f} %"]

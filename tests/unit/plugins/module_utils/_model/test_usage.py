@@ -34,7 +34,16 @@ def rented(hours: float = 10, price: float | None = 2.0, gpus: int | None = 8, *
 
 
 def use(since: float, until: float, **values: t.Any) -> NodeUse:
-    given_values = {"node": "h-1", "token": "aa", "run": "r-1", "job": "r", "user": "ann", "gpus": 8, **values}
+    given_values = {
+        "node": "h-1",
+        "token": "aa",
+        "run": "r-1",
+        "job": "r",
+        "user": "ann",
+        "gpus": 8,
+        "useful": 0.75,
+        **values,
+    }
     return NodeUse(since=ZERO + since * HOUR, until=ZERO + until * HOUR, **given_values)
 
 
@@ -52,6 +61,7 @@ def test_a_rented_machine_is_shared_out_over_who_held_it_and_idle_time() -> None
         "gpu_hours": 32.0,
         "idle_gpu_hours": 0.0,
         "node_hours": 4.0,
+        "useful_node_hours": 3.0,
         "usd": 8.0,
         "unknown": {},
     }
@@ -61,6 +71,7 @@ def test_a_rented_machine_is_shared_out_over_who_held_it_and_idle_time() -> None
         "gpu_hours": 0.0,
         "idle_gpu_hours": 48.0,
         "node_hours": 6.0,
+        "useful_node_hours": 0.0,
         "usd": 12.0,
         "unknown": {},
     }
@@ -77,6 +88,20 @@ def test_what_is_not_known_is_no_zero() -> None:
     (ann, idle) = rows(rented(price=None, gpus=None), use(0, 4, gpus=None))
     assert ann["unknown"] == {"gpu_hours": 4.0, "usd": 4.0} and ann["usd"] == 0.0
     assert idle["unknown"] == {"idle_gpu_hours": 10.0, "usd": 6.0}
+
+
+def test_the_fleet_by_provider_and_model_has_a_useful_share_of_what_is_known() -> None:
+    times = [rented(4, provider="lambda", gpu="H100"), rented(4, token="bb", node="h-2", provider="vastai", gpu="H100")]
+    uses = [use(0, 4), use(0, 2, token="bb", node="h-2", useful=0.5), use(2, 3, token="bb", node="h-2", useful=None)]
+    found = build_usage(times, uses, ("provider", "gpu"), *EVER)
+    assert [(row.keys["provider"], row.keys["gpu"], row.useful) for row in found] == [
+        ("lambda", "H100", 0.75),
+        ("vastai", "H100", pytest.approx(1 / 3)),
+    ]
+    assert found[1].unknown == {"useful_node_hours": 1.0}
+    assert sum_rows(found).useful == pytest.approx(4 / 7)
+    (own,) = build_usage([], [use(0, 3, token=None, useful=None)], ("provider",), *EVER)
+    assert (own.keys["provider"], own.useful) == (None, None)
 
 
 def test_a_machine_of_one_s_own_has_no_idle_time_that_is_known() -> None:

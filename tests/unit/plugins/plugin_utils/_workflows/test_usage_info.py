@@ -58,6 +58,10 @@ def node(token: str | None, since: float, until: float | None, name: str = "n1")
     return {"id": name, "token": token, "from": format_time(ZERO + since * HOUR), "to": to, "price_usd_per_hour": 0.0}
 
 
+# Four hours on machines, of which three went to steps; the queue held none.
+ACCOUNT = {"at": format_time(NOW), "seconds": {"queue": 7 * HOUR, "useful": 3 * HOUR, "restart": HOUR}, "usd": None}
+
+
 def save(home: StateHome, run_id: str, user: str, nodes: list[list[Dict]], **values: t.Any) -> None:
     attempts = [
         {"n": n, "started_at": held[0]["from"], "ended_at": held[0]["to"], "nodes": held}
@@ -81,7 +85,7 @@ def home(tmp_path: pathlib.Path) -> StateHome:
 
 def test_the_dollars_are_the_ledger_s_and_shared_out_to_who_held_the_machines(home: StateHome) -> None:
     devices = {"n1": {"gpus": 8, "model": "H100", "driver": None, "rdma": None}}
-    save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)], [node("aaaaaaaa", 4, 6)]], devices=devices)
+    save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)], [node("aaaaaaaa", 4, 6)]], devices=devices, account=ACCOUNT)
     save(home, "mlp-2", "ben", [[node("bbbbbbbb", 38, None), node(None, 38, 40, "spark")]])
     found: t.Any = read_usage(home, ["user"], None, None, NOW)
     rows = {row["user"]: row for row in found["rows"]}
@@ -93,12 +97,16 @@ def test_the_dollars_are_the_ledger_s_and_shared_out_to_who_held_the_machines(ho
     leases = [lease for lease in fold_events(LEDGER).values() if lease.price_usd_per_hour]
     ledger = sum((lease.cost_usd(NOW if lease.open else lease.changed_at) or 0.0) for lease in leases)
     assert found["total"]["usd"] == found["ledger_usd"] == ledger == 174.0
-    assert found["table"][0].split() == ["user", "GPU-hours", "idle", "GPU-hours", "node-hours", "USD"]
+    assert rows["ann"]["useful_node_hours"] == 3.0 and rows["ben"]["unknown"]["useful_node_hours"] == 12.0
+    assert found["table"][0].split() == ["user", "GPU-hours", "idle", "GPU-hours", "node-hours", "USD", "useful"]
+    shares = {line.split()[0]: line.rsplit("  ", 1)[-1].strip() for line in found["table"][1:4]}
+    assert (shares["ann"], shares["ben"]) == ("75 %", "-")
     assert (
         found["table"][-1]
-        == "not known, and in no figure (+): idle GPU-hours of 52.0 node-hours, USD of 4.0 node-hours"
+        == "not known, and in no figure (+): idle GPU-hours of 52.0 node-hours, USD of 4.0 node-hours, useful of 12.0"
+        " node-hours"
     )
-    assert any(line.startswith("total") and line.endswith("174.00+") for line in found["table"])
+    assert any(line.startswith("total") and "174.00+" in line for line in found["table"])
 
 
 def test_a_range_and_keys(home: StateHome) -> None:
