@@ -47,7 +47,8 @@ def handed(variables: Dict) -> Dict:
 
 def test_the_playbook_runs_the_task_of_the_role() -> None:
     play = yaml.safe_load((ROOT / "playbooks" / "train.yml").read_text())[0]
-    (task,) = play["tasks"]
+    template, task = play["tasks"]
+    assert template["when"] == "muster_template is defined"
     file = (ROOT / "playbooks" / task["ansible.builtin.import_tasks"]).resolve()
     assert file == ROLE / "tasks" / "main.yml"
 

@@ -1,0 +1,33 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the training_template_info module; its documentation is in plugins/modules."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..module_utils._model.job_catalogue import join_answers
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows.training_template_info.catalogue import TemplateRequest, read_catalogue
+
+
+class ActionModule(WorkflowAction):
+    """Reads the catalogue on the controller."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "paths": {"type": "list", "elements": "path", "default": []},
+        "name": {"type": "str"},
+        "digest": {"type": "str"},
+        "inputs": {"type": "dict"},
+        "inputs_variable": {"type": "str"},
+        "job": {"type": "dict"},
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
+        """Return the result documented in the module."""
+        variable = options["inputs_variable"]
+        # A variable is taken as it was written: Ansible has not evaluated it.
+        inputs = join_answers(variable, variables) if variable else options["inputs"]
+        asked = TemplateRequest(options["name"], options["digest"], inputs, variable or "inputs", options["job"])
+        return read_catalogue(options["paths"], self.base, asked)

@@ -1,0 +1,100 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the training_template_info action; the work is done in plugins/action/training_template_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: training_template_info
+version_added: 0.1.0
+short_description: List the templates of the catalogue, and fill one
+description:
+  - Reads the templates that the collection ships and those of O(paths) on the controller. Changes nothing.
+  - A template is a YAML file C(*.yml) with C(name), C(version), C(description), C(inputs) and C(job).
+  - Answers are put in as they are. Text that Jinja would evaluate is refused, and so are control characters.
+options:
+  paths:
+    description:
+      - Folders with templates of your own. Two templates of one name are refused.
+    type: list
+    elements: path
+    default: []
+  name:
+    description: The template to describe, and to fill where O(inputs) or O(inputs_variable) is set.
+    type: str
+  digest:
+    description: The C(digest) that the template must have; another one is refused.
+    type: str
+  inputs:
+    description:
+      - The answers by the names of the inputs. An input of type C(secret) takes a reference such as
+        C(from=env, key=HF_TOKEN) as a mapping, never the value.
+    type: dict
+  inputs_variable:
+    description:
+      - The name of a variable with the answers, used in place of O(inputs). It is read as it was written, so that
+        Ansible evaluates nothing in it. Without such a variable all inputs have their defaults.
+      - Variables of that name with C(_) and the name of an input, such as those of a survey, are answers, too. An empty
+        one does not count, and one input in both places is refused.
+    type: str
+  job:
+    description: Keys of the job that are laid over those of the template; mappings are merged key by key.
+    type: dict
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._attributes.full
+seealso:
+  - module: muster.training.training_job
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: List the catalogue
+  muster.training.training_template_info:
+  register: catalogue
+  run_once: true
+
+- name: Fill a template
+  muster.training.training_template_info:
+    name: pytorch-ddp
+    inputs:
+      code: ./my_training
+      nnodes: 2
+      hf_token: {from: env, key: HF_TOKEN}
+  register: filled
+  run_once: true
+
+- name: Run its job
+  muster.training.training_job:
+    job: "{{ filled.job }}"
+  run_once: true
+"""
+
+RETURN = r"""
+templates:
+  description:
+    - One mapping for each template with C(name), C(version), C(description), C(path), C(digest) (SHA-256 of the
+      content) and C(inputs).
+    - Each input has C(type) (C(text), C(int), C(float), C(bool) or C(secret)), C(default), C(required), C(min), C(max),
+      C(choices), C(pattern), C(help) and, for a secret, the C(name) under which the program gets it.
+  returned: success
+  type: list
+  elements: dict
+job:
+  description: The filled job with the keys of O(muster.training.training_job#module:job).
+  returned: when O(name) and the answers are given
+  type: dict
+survey_spec:
+  description:
+    - A survey of AWX with a question for each input but secrets, as its API takes it at C(survey_spec/). The variables
+      are C(muster_inputs_NAME).
+  returned: when O(name) is given
+  type: dict
+table:
+  description: The templates, or the inputs of the template O(name), as lines for people.
+  returned: success
+  type: list
+  elements: str
+"""

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read the catalogue of job templates from folders, and fill one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+import yaml
+
+from ....module_utils._model import job_templates, validators
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.job import parse_job
+from ....module_utils._model.job_catalogue import CatalogueTemplate, build_survey, fill_template, parse_template
+
+_SHIPPED = pathlib.Path(__file__).resolve().parents[4] / "roles" / "training_job" / "files" / "catalogue"
+Found = dict[str, tuple[CatalogueTemplate, pathlib.Path]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TemplateRequest:
+    """What is asked of the catalogue. ``inputs``: the answers, None to fill nothing; ``inputs_path`` names them.
+
+    ``job``: keys that are laid over the filled job. ``digest``: what the template must be, None for any.
+    """
+
+    name: str | None = None
+    digest: str | None = None
+    inputs: t.Any = None
+    inputs_path: str = "inputs"
+    job: t.Any = None
+
+
+def read_catalogue(folders: t.Sequence[str], base: pathlib.Path, request: TemplateRequest) -> dict[str, object]:
+    """Return the templates, and of the one that is asked for its filled job and its survey.
+
+    :param folders: folders with templates besides those of the collection, relative to ``base``.
+    :raises InputError: for a template or an answer that is not right.
+    """
+    found = _read_folders([_SHIPPED, *(pathlib.Path(base, folder).expanduser() for folder in folders)])
+    known = {key: template for key, (template, _place) in found.items()}
+    result: dict[str, object] = {
+        "changed": False,
+        "templates": [_describe(template, place) for template, place in found.values()],
+        "table": [f"{item.name} {item.version}  {item.description}" for item in known.values()],
+    }
+    if request.name is None:
+        return result
+    template = _select(known, request.name, request.digest)
+    result |= {"survey_spec": build_survey(template), "table": _field_table(template)}
+    if request.inputs is None:
+        return result
+    filled = fill_template(template, request.inputs, request.inputs_path)
+    filled = job_templates.merge(filled, validators.dictionary(request.job or {}, "job"))
+    # A team's own presets are in folders that only training_job reads, which checks the job again.
+    if filled.get("template") in (None, *job_templates.PRESETS):
+        parse_job(filled, job_templates.PRESETS, lambda has_image: "kubernetes" if has_image else "hosts")
+    return {**result, "job": filled}
+
+
+def _select(known: t.Mapping[str, CatalogueTemplate], name: str, digest: str | None) -> CatalogueTemplate:
+    if name not in known:
+        near = validators.find_nearest(name, known)
+        hint = f"Did you mean '{near}'?" if near else f"Templates are: {', '.join(known)}"
+        raise InputError("name", f"template '{name}' is not in the catalogue", hint)
+    if digest is not None and digest != known[name].digest:
+        problem = f"template {name} {known[name].version} has digest {known[name].digest}"
+        raise InputError("digest", problem, "Check the template, or update the digest")
+    return known[name]
+
+
+def _read_folders(folders: t.Sequence[pathlib.Path]) -> Found:
+    found: Found = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError("paths", f"{folder} is not a folder", "Name a folder on the controller")
+        for place in sorted(folder.glob("*.yml")):
+            template = parse_template(_read_file(place), str(place))
+            if template.name in found:
+                other = found[template.name][1]
+                raise InputError("paths", f"{other} and {place} both have template {template.name}", "Rename one")
+            found[template.name] = template, place
+    return found
+
+
+def _read_file(place: pathlib.Path) -> t.Any:
+    try:
+        return yaml.safe_load(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as exc:
+        raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
+
+
+def _describe(template: CatalogueTemplate, place: pathlib.Path) -> dict[str, object]:
+    return {
+        "name": template.name,
+        "version": template.version,
+        "description": template.description,
+        "digest": template.digest,
+        "path": str(place),
+        "inputs": {name: validators.plain_value(item) for name, item in template.fields.items()},
+    }
+
+
+def _field_table(template: CatalogueTemplate) -> list[str]:
+    rows = [("INPUT", "TYPE", "DEFAULT", "MEANING")]
+    for name, item in template.fields.items():
+        default = "required" if item.required else "-" if item.default is None else str(item.default)
+        rows.append((name, item.type, default, item.help))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
+    return [f"{template.name} {template.version}, digest {template.digest}", *lines]

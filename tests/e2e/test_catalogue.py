@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A template of the catalogue is trained on hosts; nothing in its answers is evaluated."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import yaml
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import World
+
+PROGRAM = "import os; print('step=1 loss=0.5', os.environ['MODEL_NAME'])"
+INPUTS = {"job_name": {"type": "text", "required": True}, "model": {"type": "text", "required": True}}
+INPUTS |= {"nodes": {"type": "int", "default": 2, "max": 2}}
+
+
+def test_a_template_is_trained(world: World, tmp_path: pathlib.Path) -> None:
+    by_hand = world.job(command=[sys.executable, "-I", "-S", "-c", PROGRAM])
+    body = {
+        **by_hand,
+        "name": "${inputs.job_name}",
+        "nodes": "${inputs.nodes}",
+        "env": {"MODEL_NAME": "${inputs.model}"},
+    }
+    template = {"name": "ours", "version": "1.2.0", "description": "A job", "inputs": INPUTS, "job": body}
+    (tmp_path / "ours.yml").write_text(yaml.safe_dump(template), encoding="utf-8")
+    chosen = {"muster_template": "ours", "muster_catalogue_paths": [str(tmp_path)]}
+    answers = {"job_name": by_hand["name"], "model": "small"}
+
+    place = tmp_path / "evaluated"
+    bad = "{{ lookup('ansible.builtin.pipe', 'touch " + str(place) + "') }}"
+    refused = world.play(**chosen, muster_inputs={**answers, "model": bad})
+    assert refused.code != 0 and "muster_inputs.model: must not contain text that Jinja" in refused.output
+    assert not place.exists() and "Traceback" not in refused.output
+
+    done = world.play(**chosen, muster_inputs=answers)
+    assert done.code == 0, done.output
+    assert world.record()["outcome"] == "succeeded" and world.record()["job"]["env"]["MODEL_NAME"] == "small"
+    assert world.play(**chosen, muster_inputs=answers).changed == 0
+
+    # The same job by hand is the same run.
+    hand = world.play(job={**by_hand, "nodes": 2, "env": {"MODEL_NAME": "small"}})
+    assert hand.code == 0 and hand.changed == 0, hand.output

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Templates of the catalogue: what is refused, and that answers are put in as they are."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job_catalogue import (
+    build_survey,
+    fill_template,
+    join_answers,
+    parse_template,
+)
+
+CANARY = "hf_c4n4ry0123456789"
+INPUTS: dict[str, t.Any] = {
+    "data": {"type": "text", "required": True, "help": "Folder of the data"},
+    "nodes": {"type": "int", "default": 2, "min": 1, "max": 8},
+    "rate": {"type": "float", "default": 0.1, "min": 0},
+    "mode": {"type": "text", "default": "fast", "choices": ["fast", "exact"]},
+    "tag": {"type": "text", "pattern": "v[0-9]+"},
+    "debug": {"type": "bool", "default": False},
+    "hub": {"type": "secret", "name": "HF_TOKEN"},
+}
+JOB: dict[str, t.Any] = {
+    "name": "x",
+    "nodes": "${inputs.nodes}",
+    "args": ["--data=${inputs.data}", "${inputs.rate}", "${inputs.tag}", "{run_dir}"],
+    "env": {"MODE": "${inputs.mode}", "TAG": "${inputs.tag}"},
+    "flag": "${inputs.debug}",
+}
+TEMPLATE: dict[str, t.Any] = {"name": "ours", "version": "1", "description": "A job", "inputs": INPUTS, "job": JOB}
+
+
+def fill(**answers: t.Any) -> dict[str, t.Any]:
+    return fill_template(parse_template(TEMPLATE, "ours.yml"), answers)
+
+
+def test_a_whole_placeholder_keeps_its_type_and_what_has_no_answer_is_left_out() -> None:
+    filled = fill(data="/d", nodes="3")
+    assert filled == {
+        "name": "x",
+        "nodes": 3,
+        "args": ["--data=/d", 0.1, "{run_dir}"],
+        "env": {"MODE": "fast"},
+        "flag": False,
+    }
+
+
+def test_a_secret_is_a_reference() -> None:
+    reference = {"from": "env", "key": "HF_TOKEN"}
+    assert fill(data="/d", hub=reference)["secret_refs"] == [{"name": "HF_TOKEN", **reference}]
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "inputs.data: is required by template ours. Folder of the data"),
+        ({"data": "/d", "node": 2}, "inputs.node: is not an input of template ours. Did you mean 'nodes'?"),
+        ({"data": "/d", "nodes": "two"}, "inputs.nodes: must be a whole number"),
+        ({"data": "/d", "nodes": True}, "inputs.nodes: must be a whole number"),
+        ({"data": "/d", "nodes": 0}, "inputs.nodes: must be at least 1, not 0"),
+        ({"data": "/d", "nodes": 9}, "inputs.nodes: must be at most 8, not 9"),
+        ({"data": "/d", "rate": "nan"}, "inputs.rate: must be a number"),
+        ({"data": "/d", "mode": "slow"}, "inputs.mode: must be one of fast, exact"),
+        ({"data": "/d", "tag": "7"}, "inputs.tag: does not match the pattern v[0-9]+"),
+        ({"data": "/d", "debug": "perhaps"}, "inputs.debug: must be true or false"),
+        ({"data": ["/d"]}, "inputs.data: must be text, not a list"),
+        ({"data": "a\nb"}, "inputs.data: must not contain control characters"),
+        ({"data": "{{ 1 + 1 }}"}, "inputs.data: must not contain text that Jinja would evaluate"),
+        ({"data": "{% raw %}"}, "inputs.data: must not contain text that Jinja would evaluate"),
+        ({"data": "/d", "hub": CANARY}, "inputs.hub: takes a reference, not the secret itself"),
+        ({"data": "/d", "hub": {"from": "env", "value": CANARY}}, "inputs.hub: is a reference with from and any of"),
+        ({"data": "/d", "hub": {"from": "env", "key": "{{ x }}"}}, "inputs.hub.key: must not contain text that Jinja"),
+    ],
+)
+def test_a_bad_answer_is_one_line(answers: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fill(**answers)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value) and CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": None}, "ours.yml.version: is required"),
+        ({"body": {}}, "ours.yml.body: is not an option"),
+        ({"inputs": {"hf_token": {"type": "text"}}}, "ours.yml.inputs.hf_token: asks for the value of a secret"),
+        ({"inputs": {"hub": {"type": "secret"}}}, "ours.yml.inputs.hub: of type secret needs a name"),
+        ({"inputs": {"N": {"type": "int"}}}, "ours.yml.inputs.N: must be lower-case letters"),
+        ({"inputs": {"n": {"type": "number"}}}, "ours.yml.inputs.n.type: must be one of"),
+        ({"inputs": {"n": {"type": "int", "default": 9, "max": 8}}}, "ours.yml.inputs.n.default: must be at most 8"),
+        ({"inputs": {"n": {"type": "text", "pattern": "("}}}, "ours.yml.inputs.n.pattern: is not a regular"),
+        ({"job": {"name": "${inputs.other}"}}, "ours.yml.job.name: 'other' is not an input"),
+        ({"job": {"name": "${inputs.hub}"}}, "ours.yml.job.name: 'hub' is not an input"),
+        ({"job": {"name": "${inputs.tag}-x"}}, "ours.yml.job.name: 'tag' stands inside text and may be missing"),
+        ({"job": {"args": ["${inputs.Bad}"]}}, "ours.yml.job.args[0]: has a placeholder that cannot be read"),
+        ({"job": {"name": "{{ x }}"}}, "ours.yml.job.name: has text of Jinja"),
+    ],
+)
+def test_a_bad_template_is_one_line(change: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_template({**TEMPLATE, **change}, "ours.yml")
+    assert str(caught.value).startswith(said)
+
+
+@given(st.text(st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc")), min_size=1))
+def test_an_answer_stands_in_the_job_as_it_was_written_or_is_refused(answer: str) -> None:
+    try:
+        filled = fill(data=answer)
+    except InputError:
+        assert any(mark in answer for mark in ("{{", "{%", "{#"))
+        return
+    assert filled["args"][0] == f"--data={answer}" and filled["nodes"] == 2
+
+
+def test_a_placeholder_in_an_answer_is_not_filled() -> None:
+    assert fill(data="${inputs.nodes}")["args"][0] == "--data=${inputs.nodes}"
+
+
+def test_the_digest_is_of_the_content() -> None:
+    digest = parse_template(TEMPLATE, "a").digest
+    assert digest == parse_template(dict(reversed(TEMPLATE.items())), "b").digest
+    assert digest != parse_template({**TEMPLATE, "version": "2"}, "a").digest
+
+
+def test_the_answers_of_a_survey_are_joined() -> None:
+    variables = {"answers": {"nodes": 2}, "answers_data": "/d", "answers_tag": "", "other": 1}
+    assert join_answers("answers", variables) == {"nodes": 2, "data": "/d"}
+    assert join_answers("answers", {}) == {}
+    with pytest.raises(InputError, match="answers.nodes: is also set as answers_nodes. Leave one of them out"):
+        join_answers("answers", {**variables, "answers_nodes": 3})
+    with pytest.raises(InputError, match="answers: must be a mapping, not text"):
+        join_answers("answers", {"answers": "{{ x }}"})
+
+
+def test_the_survey_asks_for_all_but_secrets() -> None:
+    survey = build_survey(parse_template(TEMPLATE, "ours.yml"))
+    questions = {item["question_name"]: item for item in survey["spec"]}
+    assert questions.keys() == INPUTS.keys() - {"hub"}
+    assert questions["nodes"] == {
+        "variable": "muster_inputs_nodes",
+        "question_name": "nodes",
+        "question_description": "",
+        "type": "integer",
+        "required": False,
+        "default": 2,
+        "choices": [],
+        "min": 1,
+        "max": 8,
+    }
+    assert (questions["debug"]["type"], questions["debug"]["default"]) == ("multiplechoice", "false")
+    assert questions["mode"]["choices"] == ["fast", "exact"] and questions["data"]["required"] is True
