@@ -44,9 +44,11 @@ SPREAD_S = 60.0
 # Scrape, evaluation and Alertmanager's wait for others of a group.
 LATE_S = 60.0
 NAMES = ("run", "node", "Hostname", "hostname", "UUID", "uuid", "instance")
+# What a rule's condition itself takes beyond its ``for``: an age of a step, the window of a rate that has to become small.
+CONDITION_S: t.Final = {"RunHangs": 300.0, "SilentTcp": 120.0}
 # What a target is by being scraped.
 SCRAPED = "up{"
-LATEST_S = 900.0
+LATEST_S = 1080.0
 
 
 def value_at(text: str, minutes: float) -> float:
@@ -104,10 +106,10 @@ def serve(handler: type[http.server.BaseHTTPRequestHandler]) -> http.server.Thre
 
 
 def rule_seconds() -> dict[str, float]:
-    """Return how long each alert's condition has to hold."""
+    """Return how long each alert's condition takes and has to hold."""
     found = re.findall(r"alert: (\w+)\n(.*?)(?=- alert:|\Z)", RULES.read_text(), re.DOTALL)
     waits = {name: re.search(r"for: (\d+)m", text) for name, text in found}
-    return {name: 60.0 * int(wait[1]) if wait else 0.0 for name, wait in waits.items()}
+    return {name: CONDITION_S.get(name, 0.0) + (60.0 * int(wait[1]) if wait else 0.0) for name, wait in waits.items()}
 
 
 def configure(folder: pathlib.Path, fleet_port: int, hook_port: int, alerts: int) -> tuple[str, list[str]]:
