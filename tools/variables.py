@@ -23,7 +23,8 @@ NAME = re.compile(r"(?<![A-Za-z0-9_])muster_[a-z0-9_]*[a-z0-9]|(?<![A-Za-z0-9_.]
 NOT_SET_BY_USERS = (
     *("muster_nodes", "muster_rented", "muster_healed", "muster_driver_waves", "muster_user_kubeconfig"),
     *("muster_k3s", "muster_k3s_agent", "muster_k3s_lead", "muster_k3s_server", "muster_joining"),
-    *("muster_reaper", "muster_reaping", "muster_upgrade_waves"),
+    *("muster_reaper", "muster_reaping", "muster_upgrade_waves", "muster_other_servers"),
+    "muster_control_plane",
 )
 # What is read by playbooks or modules alone, so that no role's specification has it.
 MEANINGS = {
@@ -103,6 +104,14 @@ MEANINGS = {
     "muster_devices": "Whether GPUs and RDMA are set up: in a cluster (true), by bootstrap on hosts (false).",
     "muster_upgrade_max_unavailable": "How many agents upgrade may close at once, such as 25% (1).",
     "muster_upgrade_on_jobs": "What upgrade does with runs: checkpoint evicts pods, wait lets them end (checkpoint).",
+    "muster_backup_store": "The binding of an object store, in whose bucket for artifacts backups are, too.",
+    "muster_backup_keep": "How many backups of the control plane stay (7).",
+    "muster_backup_key": "The key that seals backups. The default is that of backup.key in the state home.",
+    "muster_backup_key_file": "A file of the controller with that key.",
+    "muster_control_plane_host": "The server that is backed up or restored. The default is the first one.",
+    "muster_restore_backup": "The id of the backup that is restored. The default is the newest.",
+    "muster_restore_overwrite": "Whether data of the cluster on the server may be put aside for a backup (false).",
+    "muster_restore_again": "Whether the backup is restored again from which the cluster came (false).",
     "muster_upgrade_wait_s": "How many seconds upgrade waits until the runs on a machine have ended (86400).",
     "muster_drivers_max_unavailable": "How many machines upgrade_drivers may close at once, such as 25% (1).",
     "muster_devices_absent": "Whether cluster_absent also removes what devices installed (false).",

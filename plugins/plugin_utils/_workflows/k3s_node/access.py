@@ -63,8 +63,7 @@ def require_same_cluster(home: StateHome, servers: t.Mapping[str, str | None], *
     :param servers: the digest of each server's own CA, None for one that has none yet.
     :raises RefusedError: naming both, with the ways on.
     """
-    place = cluster_kubeconfig(home)
-    known = _digest(_authority(place.read_text())) if place.exists() else ""
+    known = find_authority(home)
     seen = {digest for digest in servers.values() if digest}
     if not known or adopt or known in seen:
         return
@@ -78,6 +77,12 @@ def require_same_cluster(home: StateHome, servers: t.Mapping[str, str | None], *
         "Name this one otherwise (muster_cluster), or remove the former one first (cluster_absent with its inventory); "
         "if its machines no longer have it, muster_cluster_adopt: true gives its name away",
     )
+
+
+def find_authority(home: StateHome) -> str:
+    """Return the digest of the CA in the kubeconfig of the state home, empty without one."""
+    place = cluster_kubeconfig(home)
+    return _digest(_authority(place.read_text())) if place.exists() else ""
 
 
 def keep_former(home: StateHome) -> None:
