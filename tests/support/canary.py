@@ -155,6 +155,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_services/tracking/mlflow.py": "tests/e2e/test_tracker_deployed.py",
     "plugin_utils/_services/vault.py": _BAO,
     "plugin_utils/_services/vault_set_up.py": _VAULT,
+    "plugin_utils/_workflows/cluster_backup/sealed.py": "tests/e2e/test_control_plane_backup.py",
     "plugin_utils/_workflows/k3s_node/node.py": "tests/lab/test_k3s_cluster.py",
     "plugin_utils/_workflows/k3s_node/tokens.py": "tests/lab/test_k3s_cluster.py",
     "plugin_utils/_workflows/kubeconfig.py": "tests/kube_api/test_access.py",
