@@ -112,6 +112,7 @@ MEANINGS = {
     "muster_restore_backup": "The id of the backup that is restored. The default is the newest.",
     "muster_restore_overwrite": "Whether data of the cluster on the server may be put aside for a backup (false).",
     "muster_restore_again": "Whether the backup is restored again from which the cluster came (false).",
+    "muster_upgrade_backup": "Whether upgrade takes a backup before it changes a server (true).",
     "muster_upgrade_wait_s": "How many seconds upgrade waits until the runs on a machine have ended (86400).",
     "muster_drivers_max_unavailable": "How many machines upgrade_drivers may close at once, such as 25% (1).",
     "muster_devices_absent": "Whether cluster_absent also removes what devices installed (false).",

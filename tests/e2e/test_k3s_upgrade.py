@@ -94,6 +94,9 @@ class Fleet:
             "__program": str(self.folder / "bin" / "{{ inventory_hostname }}"),
             "__config": str(self.folder / "config" / "{{ inventory_hostname }}"),
             "__datastore": str(self.folder / "db" / "{{ inventory_hostname }}"),
+            # Backups have tests of their own; here is no control plane that one could be taken of.
+            "muster_upgrade_backup": False,
+            "__k3s_server_data": str(self.folder / "server"),
         }
         extra = {**where, "muster_nodes_ready_s": 4, "muster_state": {"path": str(self.folder / "state")}, **values}
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
@@ -235,3 +238,9 @@ def test_a_server_that_does_not_run_is_named_before_anything_is_done(fleet: Flee
     fleet.change("s2", down=True)
     assert "s2: K3s does not run on this server, and with another one down" in fleet.play(code=2)
     assert fleet.asked == []
+
+
+def test_a_server_that_cannot_be_backed_up_is_not_changed(fleet: Fleet) -> None:
+    said = fleet.play(code=2, muster_upgrade_backup=True)
+    assert "s1: no K3s server has its data on it" in said and fleet.asked == []
+    assert set(fleet.versions().values()) == {OLD}
