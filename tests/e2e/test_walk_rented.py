@@ -122,8 +122,8 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
 
     # What the runs and the idle time cost is what the ledger says, and the run has its share.
     used = [line.strip(' ",') for line in walk.play("usage", inventory, muster_usage_by="job").splitlines()]
-    cells = [line.split() for line in used if re.fullmatch(r"\S+(?: +[\d.]+\+?){4}", line)]
-    figures = {line[0]: float(line[-1].rstrip("+")) for line in cells}
+    cells = [line.split() for line in used if re.fullmatch(r"\S+(?: +[\d.]+\+?){4} +(?:\d+ %|-)", line)]
+    figures = {line[0]: float(line[4].rstrip("+")) for line in cells}
     leases = [lease for lease in walk.rent.ledger.leases.values() if lease.machine]
     billed = sum(PRICE * (lease.changed_at - lease.intent_at) / 3600 for lease in leases)
     assert figures["total"] == pytest.approx(billed, abs=0.01) and len(figures) == 3, used
