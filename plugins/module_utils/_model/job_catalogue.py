@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import typing as t
 
@@ -232,7 +233,6 @@ def build_survey(template: CatalogueTemplate) -> Dict:
 
 def _build_question(name: str, item: TemplateInput) -> Dict:
     choices = ["true", "false"] if item.type == "bool" else [str(choice) for choice in item.choices]
-    default = str(item.default).lower() if item.type == "bool" and item.default is not None else item.default
     low, high = (0, _SURVEY_LENGTH) if item.type == "text" else (item.min, item.max)
     return {
         "variable": f"{ANSWER_PREFIX}{name}",
@@ -240,8 +240,19 @@ def _build_question(name: str, item: TemplateInput) -> Dict:
         "question_description": item.help,
         "type": "multiplechoice" if choices else _SURVEY_TYPES[item.type],
         "required": item.required,
-        "default": "" if default is None else default,
+        "default": _survey_default(item, is_choice=bool(choices)),
         "choices": choices,
-        "min": None if low is None else int(low),
-        "max": None if high is None else int(high),
+        # AWX takes whole limits alone; the exact ones hold when the template is filled.
+        "min": None if low is None else math.floor(low),
+        "max": None if high is None else math.ceil(high),
     }
+
+
+def _survey_default(item: TemplateInput, *, is_choice: bool) -> t.Any:
+    """Return the default as AWX wants it, of the type of the question; a choice is text."""
+    if item.default is None:
+        return ""
+    value = _parse_answer(item.default, item, "default")
+    if is_choice:
+        return str(value).lower() if item.type == "bool" else str(value)
+    return float(value) if item.type == "float" else value

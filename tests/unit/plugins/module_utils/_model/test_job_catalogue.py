@@ -158,3 +158,23 @@ def test_the_survey_asks_for_all_but_secrets() -> None:
     }
     assert (questions["debug"]["type"], questions["debug"]["default"]) == ("multiplechoice", "false")
     assert questions["mode"]["choices"] == ["fast", "exact"] and questions["data"]["required"] is True
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ({"type": "float", "default": 1}, {"default": 1.0, "type": "float"}),
+        ({"type": "int", "default": "3"}, {"default": 3, "type": "integer"}),
+        ({"type": "int", "default": 1, "choices": [1, 2]}, {"default": "1", "choices": ["1", "2"]}),
+        ({"type": "bool", "default": True}, {"default": "true", "type": "multiplechoice"}),
+        ({"type": "float", "min": 0.1, "max": 0.9}, {"default": "", "min": 0, "max": 1}),
+    ],
+)
+def test_a_question_has_a_default_and_limits_that_awx_takes(
+    field: dict[str, object], expected: dict[str, object]
+) -> None:
+    """AWX wants the default in the type of the question, a choice as text, and whole limits."""
+    value = {"name": "own", "version": "1", "description": "d", "inputs": {"x": {"help": "h", **field}}, "job": {}}
+    (question,) = build_survey(parse_template(value, "own.yml"))["spec"]
+    assert {name: question[name] for name in expected} == expected
+    assert all(type(question[name]) is type(wanted) for name, wanted in expected.items())
