@@ -150,7 +150,8 @@ def place(options: Options, remote: NodeClient) -> Result:
 def _take(shelves: Shelves, options: Options, remote: NodeClient, machine: model.ControlPlane) -> model.BackupManifest:
     """Write the sealed archive; return its manifest, which is not written yet."""
     now = time.time()
-    backup = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{secrets.token_hex(2)}"
+    # With the part of the second: those of one second sort as they were made, too.
+    backup = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
     salt = secrets.token_hex(16)
     key = sealed.SealKey(shelves.read_secret(options, make=True), bytes.fromhex(salt))
     target = shelves.local.begin(backup)
