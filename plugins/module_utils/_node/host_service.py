@@ -18,7 +18,7 @@ import time
 import typing as t
 import urllib.parse
 
-from . import files, placed_files
+from . import files, host_blobs, placed_files
 from .commands import read_unit, run
 from .placed_files import Recorder, place_of
 
@@ -53,7 +53,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "foreign": place_of(request["unit_file"], root).exists() and recorder.read() is None,
         "data": data.is_dir() and any(data.iterdir()),
         "keys": _read_keys(request),
-        "free_bytes": _free_bytes(data),
+        "free_bytes": host_blobs.free_bytes(data),
     }
 
 
@@ -237,11 +237,6 @@ def _systemd_version() -> int:
         return 0
     words = run("systemctl", "--version", check=False).split()
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-
-
-def _free_bytes(place: pathlib.Path) -> int:
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
-    return shutil.disk_usage(there).free
 
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {

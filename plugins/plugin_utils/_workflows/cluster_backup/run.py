@@ -23,7 +23,7 @@ from ....module_utils._model import validators
 from ....module_utils._model.binding import require_resource
 from ....module_utils._model.errors import InputError, NodeError, RefusedError, one_line
 from ....module_utils._model.timestamps import format_time
-from ....module_utils._node import files
+from ....module_utils._node import files, host_blobs
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource, read_file
 from ..._hosts import downloads
@@ -91,7 +91,7 @@ def examine(options: Options, host: str) -> Result:
     known = find_authority(shelves.home)
     if options["purpose"] == "backup":
         model.check_backup(host, machine, known)
-        free = shutil.disk_usage(_find_existing(shelves.home.folder)).free
+        free = host_blobs.free_bytes(shelves.home.folder)
         if free < machine.data_bytes:
             what = (
                 f"{shelves.home.folder}: {free / 1e9:.2f} GB are free, and {machine.data_bytes / 1e9:.2f} GB are needed"
@@ -253,7 +253,3 @@ def _show(backup: model.BackupManifest) -> Result:
 
 def _list(found: t.Iterable[model.BackupManifest]) -> list[Result]:
     return [_show(item) for item in sorted(found, key=lambda item: item.id)]
-
-
-def _find_existing(place: pathlib.Path) -> pathlib.Path:
-    return next(item for item in (place, *place.parents) if item.exists())

@@ -12,17 +12,14 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import typing as t
-import urllib.parse
-from xml.sax import saxutils
 
 from ....module_utils._model import validators
 from ....module_utils._model.binding import Binding
 from ....module_utils._model.control_backup import ID, BackupManifest
 from ....module_utils._model.errors import InputError, LockHeldError, RefusedError
-from ....module_utils._node import files
+from ....module_utils._node import dataset_stage, files
 from ....module_utils._node.s3_client import S3Error, Store
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..shared.state_dir import StateHome
@@ -34,7 +31,6 @@ _PIECE: t.Final = 1 << 20
 # The largest that S3 takes in one request.
 _LARGEST: t.Final = 5 << 30
 _MANIFEST_BYTES: t.Final = 1 << 16
-_NEXT: t.Final = re.compile(r"<NextContinuationToken>([^<]+)</NextContinuationToken>")
 
 
 class LocalShelf:
@@ -147,14 +143,15 @@ class BucketShelf:
         found: set[str] = set()
         after = ""
         while True:
-            text = self._ask("GET", self.signer.sign_list(self._place, limit=1000, after=after)).decode()
-            keys = [saxutils.unescape(key) for key in re.findall(r"<Key>([^<]+)</Key>", text)]
-            names = [urllib.parse.unquote(key).removeprefix(self._place.prefix) for key in keys]
+            url = self.signer.sign_list(self._place, limit=1000, after=after)
+            page = dataset_stage.list_objects({"ca": self.binding.ca, "list": url})
+            if "problem" in page:
+                raise RefusedError(f"{self.binding.name}: {page['problem']}", page["fix"])
+            names = [key.removeprefix(self._place.prefix) for key, _size, _etag in page["objects"]]
             found |= {name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST}")}
-            more = _NEXT.search(text)
-            if not more:
+            if not page["next"]:
                 return sorted(name for name in found if ID.match(name))
-            after = saxutils.unescape(more[1])
+            after = page["next"]
 
     def _send(self, method: str, name: str, limit: int = 0, **values: t.Any) -> bytes:
         url = self.signer.sign(method, self._place.bucket, self._place.key(name))
