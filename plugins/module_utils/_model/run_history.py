@@ -236,15 +236,15 @@ class RunHistory:
         for metric in pending:
             self.metric(metric)
 
-    def metric(self, line: Line) -> None:
-        """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
+    def metric(self, line: Line) -> bool:
+        """Take in one line of metrics.jsonl (or one parsed by the job's step pattern); return whether it has a time."""
         at = parse_time(line.get("at"))
         if at is None:
-            return
+            return False
         attempt = self.attempt_at(at)
         if attempt is None:
             self._pending.append(line)
-            return
+            return True
         self._recent.append(line)
         step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if isinstance(step, int):
@@ -259,6 +259,7 @@ class RunHistory:
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
             attempt.resumed_from = resumed
+        return True
 
     def _take_step(self, attempt: Attempt, at: float, step: int, line: Line) -> None:
         """Take in a step by its own time: lines of a node that are read late replace none that was made after them."""

@@ -63,8 +63,8 @@ class CheckpointCare:
         """Begin, unless this has begun before."""
         if not self._rules:
             return
-        if self._looking is None and (watchers := self._choose_watchers()):
-            self._looking = checkpoint_found.LookingThread(watchers)
+        if self._looking is None:
+            self._looking = self._start_looking()
         if self._sync is None and self._rules.get("store"):
             # Only now: every supervisor would wait for the client of object stores.
             from . import checkpoint_sync
@@ -76,16 +76,16 @@ class CheckpointCare:
                 folder, self._rules, self._run, self._node, first=first, held=self._name_in_transfer
             )
 
-    def _choose_watchers(self) -> list[t.Callable[[], None]]:
-        """Return what to look at every few seconds. Of nodes that share a folder the first one does."""
-        watchers: list[t.Callable[[], None]] = []
+    def _start_looking(self) -> checkpoint_found.LookingThread | None:
+        """Start to look every few seconds at what is there. Of nodes that share a folder the first one does."""
+        watchers: list[checkpoint_found.Look] = []
         form, first = self._rules.get("format"), self._rules.get("first")
         folder = pathlib.Path(self._rules["folder"]).expanduser()
         if first and form not in (None, "files"):
             watchers.append(checkpoint_found.FoundCheckpoints(folder, form, self._run).step)
         if form and (first or not self._rules.get("shared")):
             watchers.append(checkpoint_room.RoomWatch(folder, self._rules, self._run, self._node).step)
-        return watchers
+        return checkpoint_found.LookingThread(folder, str(form), watchers) if watchers else None
 
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
         """Store the last checkpoint, then remove old ones a last time.

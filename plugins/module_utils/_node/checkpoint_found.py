@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import pathlib
 import threading
 import time
@@ -25,13 +26,14 @@ _EVERY_S = 5.0
 # In the run's folder: what was there or reported before.
 _REMEMBERED = 10_000
 _KNOWN = "checkpoints-found.json"
+Look = t.Callable[[t.Callable[[], list[Saved]]], None]
 
 
 class FoundCheckpoints:
     """Finds what a program has saved. What is there when a run begins is none of its own."""
 
     def __init__(self, folder: pathlib.Path, form: str, run: pathlib.Path) -> None:
-        self._folder, self._form, self._run = folder, form, run
+        self._folder, self._run = folder, run
         self._tail = Tail(run / "metrics.jsonl")
         self._reports_itself = False
         self._printed: collections.deque[tuple[float, int]] = collections.deque(maxlen=_REMEMBERED)
@@ -42,7 +44,7 @@ class FoundCheckpoints:
             self._known = {(saved.name, saved.saved_at) for saved in checkpoints.list_complete(folder, form)}
             self._keep()
 
-    def step(self) -> None:
+    def step(self, list_complete: t.Callable[[], list[Saved]]) -> None:
         """Report what was saved since the last call, unless the program reports by itself."""
         lines = list(self._tail.lines())
         own = any("checkpoint_step" in line and "layout" not in line for line in lines)
@@ -50,10 +52,9 @@ class FoundCheckpoints:
         self._printed += [(float(line["at"]), int(line["step"])) for line in lines if "step" in line and "at" in line]
         if self._reports_itself:
             return
-        complete = checkpoints.list_complete(self._folder, self._form)
         new = [
             saved
-            for saved in reversed(complete)
+            for saved in reversed(list_complete())
             if saved.layout != "files"
             and (saved.name, saved.saved_at) not in self._known
             and self._step_of(saved) is not None
@@ -77,10 +78,13 @@ class FoundCheckpoints:
 
 
 class LookingThread:
-    """Looks beside the program, and a last time when it has ended. ``looks``: what to do then and every few seconds."""
+    """Looks beside the program, and a last time when it has ended.
 
-    def __init__(self, looks: t.Sequence[t.Callable[[], None]]) -> None:
-        self._looks = looks
+    :param looks: what to do then and every few seconds, each with the list of complete checkpoints, made once for all.
+    """
+
+    def __init__(self, folder: pathlib.Path, form: str, looks: t.Sequence[Look]) -> None:
+        self._folder, self._form, self._looks = folder, form, looks
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="find-checkpoints", daemon=True)
         self._thread.start()
@@ -93,8 +97,9 @@ class LookingThread:
     def _work(self) -> None:
         while True:
             last = self._ended.wait(_EVERY_S)
+            list_complete = functools.cache(functools.partial(checkpoints.list_complete, self._folder, self._form))
             for look in self._looks:
                 with contextlib.suppress(OSError):
-                    look()
+                    look(list_complete)
             if last:
                 return

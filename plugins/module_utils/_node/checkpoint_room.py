@@ -9,12 +9,11 @@ A full disk often ends a run in the middle of a save; what was free and what a c
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import time
 import typing as t
 
-from . import checkpoint_copies, checkpoints, files
+from . import checkpoint_copies, files, host_blobs
 from .checkpoint_reports import size_of
 
 if t.TYPE_CHECKING:
@@ -29,15 +28,15 @@ class RoomWatch:
     """Looks at each new checkpoint once. ``rules``: those of :func:`.job_checkpoints.node_rules`."""
 
     def __init__(self, folder: pathlib.Path, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
-        self._folder, self._form, self._keep = folder, str(rules["format"]), rules.get("keep")
+        self._folder, self._keep = folder, rules.get("keep")
         self._events, self._node = run / "events.jsonl", node
         self._seen: tuple[str, int] | None = None
         # How many fitted when that was told last.
         self._told = _FEW
 
-    def step(self) -> None:
-        """Note it in the run's events when fewer fit than were told of before."""
-        complete = checkpoints.list_complete(self._folder, self._form)
+    def step(self, list_complete: t.Callable[[], list[Saved]]) -> None:
+        """Note it in the run's events when fewer of the folder's complete ones fit than were told of before."""
+        complete = list_complete()
         if not complete or (complete[0].name, complete[0].saved_at) == self._seen:
             return
         newest, count = _newest_of(complete)
@@ -45,8 +44,7 @@ class RoomWatch:
             # Old ones are removed first.
             return
         self._seen = complete[0].name, complete[0].saved_at
-        size, disk = sum(size_of(self._folder / saved.name) for saved in newest), os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize
+        size, free = sum(size_of(self._folder / saved.name) for saved in newest), host_blobs.free_bytes(self._folder)
         fits = free // size if size else _FEW
         if fits < min(self._told, 1 if self._keep else _FEW):
             self._told = fits

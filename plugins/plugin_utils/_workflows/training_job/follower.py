@@ -16,7 +16,7 @@ from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
-from ....module_utils._model.run_history import RunHistory, describe_sharing, parse_time
+from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import checkpoint_replica, checkpoint_room, files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
@@ -299,9 +299,8 @@ class Follower:
 
     def _take_reported(self, node: str, text: str) -> None:
         for line in files.parse_json_lines(text):
-            if parse_time(line.get("at")) is None:
+            if not self.story.metric(line):
                 self._printed.note_untimed(node, line)
-            self.story.metric(line)
         self._record_begun()
 
     def _record_begun(self) -> None:

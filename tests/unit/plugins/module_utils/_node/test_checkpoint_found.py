@@ -9,7 +9,7 @@ import json
 import pathlib
 import typing as t
 
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_found, files
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_found, checkpoints, files
 
 
 def save(folder: pathlib.Path, step: int) -> None:
@@ -17,6 +17,10 @@ def save(folder: pathlib.Path, step: int) -> None:
     place.mkdir(parents=True)
     (place / "model.bin").write_bytes(b"x")
     (place / "trainer_state.json").write_text("{}")
+
+
+def listed(folder: pathlib.Path, form: str) -> t.Callable[[], list[t.Any]]:
+    return lambda: checkpoints.list_complete(folder, form)
 
 
 def reported(run: pathlib.Path) -> list[t.Any]:
@@ -30,17 +34,17 @@ def test_each_is_reported_once_and_what_was_there_before_is_not(tmp_path: pathli
     run.mkdir()
     save(folder, 5)
     found = checkpoint_found.FoundCheckpoints(folder, "auto", run)
-    found.step()
+    found.step(listed(folder, "auto"))
     assert reported(run) == []
     save(folder, 10)
     (folder / "checkpoint-20").mkdir()
     (folder / "checkpoint-20" / "model.bin").write_bytes(b"x")
-    found.step()
-    found.step()
+    found.step(listed(folder, "auto"))
+    found.step(listed(folder, "auto"))
     assert reported(run) == [(10, str(folder / "checkpoint-10"), "transformers")]
     # The agent was killed, and the program saved meanwhile.
     (folder / "checkpoint-20" / "trainer_state.json").write_text("{}")
-    checkpoint_found.FoundCheckpoints(folder, "auto", run).step()
+    checkpoint_found.FoundCheckpoints(folder, "auto", run).step(listed(folder, "auto"))
     assert [step for step, _path, _layout in reported(run)] == [10, 20]
 
 
@@ -49,15 +53,15 @@ def test_one_without_a_step_in_its_name_has_the_last_step_printed_before_it(tmp_
     folder, run = tmp_path / "c", tmp_path / "run"
     run.mkdir()
     folder.mkdir()
-    found = checkpoint_found.FoundCheckpoints(folder, "mmengine", run)
+    found, form = checkpoint_found.FoundCheckpoints(folder, "mmengine", run), "mmengine"
     (folder / "epoch_1.pth").write_bytes(b"x")
     (folder / "last_checkpoint").write_text(str(folder / "epoch_1.pth"))
     saved_at = (folder / "epoch_1.pth").stat().st_mtime
-    found.step()
+    found.step(listed(folder, form))
     assert reported(run) == []
     for step, after_s in ((7, -2.0), (8, -1.0), (9, 1.0)):
         files.append_json(run / "metrics.jsonl", {"at": saved_at + after_s, "step": step, "printed": True})
-    found.step()
+    found.step(listed(folder, form))
     text = (run / "metrics.jsonl").read_text().splitlines()[-1]
     assert json.loads(text)["checkpoint_step"] == 8 and json.loads(text)["layout"] == "mmengine"
 
@@ -68,14 +72,16 @@ def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
     found = checkpoint_found.FoundCheckpoints(folder, "auto", run)
     files.append_json(run / "metrics.jsonl", {"at": 1.0, "checkpoint_step": 3, "path": "elsewhere"})
     save(folder, 10)
-    found.step()
+    found.step(listed(folder, "auto"))
     assert reported(run) == [(3, "elsewhere", None)]
 
 
 def test_the_thread_looks_a_last_time(tmp_path: pathlib.Path) -> None:
     folder, run = tmp_path / "c", tmp_path / "run"
     run.mkdir()
-    thread = checkpoint_found.LookingThread([checkpoint_found.FoundCheckpoints(folder, "auto", run).step])
+    thread = checkpoint_found.LookingThread(
+        folder, "auto", [checkpoint_found.FoundCheckpoints(folder, "auto", run).step]
+    )
     save(folder, 10)
     thread.close()
     assert [step for step, _path, _layout in reported(run)] == [10]

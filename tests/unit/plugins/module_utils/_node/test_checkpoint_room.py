@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_care
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_care, checkpoints
 from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_room import (
     RoomWatch,
     describe,
@@ -37,6 +37,9 @@ class Disk:
         place.write_bytes(bytes(size))
         os.utime(place, ns=(step * 10**9,) * 2)
 
+    def listed(self) -> list[t.Any]:
+        return checkpoints.list_complete(self.folder, "auto")
+
     def told(self) -> list[dict[str, t.Any]]:
         place = self.run / "events.jsonl"
         return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
@@ -49,12 +52,12 @@ def disk(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def test_each_number_that_fits_is_told_once(disk: Disk) -> None:
     watch = RoomWatch(disk.folder, RULES, disk.run, "n1")
-    watch.step()
+    watch.step(disk.listed)
     for step, free in enumerate((5000, 2999, 2999, 2100, 1500, 999, 100, 5000), 1):
         disk.free = free
         disk.save(step)
-        watch.step()
-        watch.step()
+        watch.step(disk.listed)
+        watch.step(disk.listed)
     assert [(line["fits"], line["free_bytes"], line["checkpoint_bytes"]) for line in disk.told()] == [
         (2, 2999, 1000),
         (1, 1500, 1000),
@@ -70,14 +73,14 @@ def test_with_keep_one_more_has_to_fit_after_the_old_ones_are_removed(disk: Disk
     watch = RoomWatch(disk.folder, {**RULES, "keep": 1}, disk.run, "n1")
     disk.free = 1500
     disk.save(1)
-    watch.step()
+    watch.step(disk.listed)
     disk.free = 500
     disk.save(2)
-    watch.step()
+    watch.step(disk.listed)
     assert disk.told() == [], "the old one is still there"
     disk.free = 900
     (disk.folder / "step-1").unlink()
-    watch.step()
+    watch.step(disk.listed)
     (line,) = disk.told()
     assert line["fits"] == 0 and "lower job.checkpoints.keep" in describe(line)
 
@@ -86,7 +89,9 @@ def test_parts_of_ranks_and_folders_are_one_checkpoint(disk: Disk) -> None:
     disk.free = 2500
     for rank in range(2):
         disk.save(1, 1000, f"_rank{rank}.pt")
-    RoomWatch(disk.folder, {**RULES, "format": "files"}, disk.run, "n1").step()
+    RoomWatch(disk.folder, {**RULES, "format": "files"}, disk.run, "n1").step(
+        lambda: checkpoints.list_complete(disk.folder, "files")
+    )
     assert [line["checkpoint_bytes"] for line in disk.told()] == [2000]
 
 
