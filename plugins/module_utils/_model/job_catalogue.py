@@ -32,6 +32,10 @@ _LIMITS = 2**53
 _SURVEY_LENGTH = 1024
 
 
+def _is_jinja(text: str) -> bool:
+    return any(mark in text for mark in _JINJA)
+
+
 def _scalar(value: t.Any, _path: str) -> t.Any:
     return value
 
@@ -117,7 +121,7 @@ def _check_body(value: t.Any, fields: t.Mapping[str, TemplateInput], path: str) 
 
 
 def _check_text(value: str, fields: t.Mapping[str, TemplateInput], path: str) -> None:
-    if any(mark in value for mark in _JINJA):
+    if _is_jinja(value):
         raise InputError(path, "has text of Jinja, which is not evaluated here", "Write ${inputs.NAME}")
     for name in _PLACEHOLDER.findall(value):
         item = fields.get(name)
@@ -157,7 +161,7 @@ def fill_template(template: CatalogueTemplate, answers: t.Any, path: str = "inpu
 def _parse_answer(value: t.Any, item: TemplateInput, path: str) -> t.Any:
     if item.type == "secret":
         return _parse_reference(value, path)
-    if isinstance(value, str) and any(mark in value for mark in _JINJA):
+    if isinstance(value, str) and _is_jinja(value):
         raise InputError(
             path, "must not contain text that Jinja would evaluate ({{, {% or {#)", "Give the value itself"
         )
@@ -188,7 +192,7 @@ def _parse_reference(value: t.Any, path: str) -> Dict:
     if value.keys() - set(_REFERENCE_KEYS) or "from" not in value:
         raise InputError(path, f"is a reference with from and any of {', '.join(_REFERENCE_KEYS[1:])}", example)
     for key, item in value.items():
-        if any(mark in f.text(item, f"{path}.{key}") for mark in _JINJA):
+        if _is_jinja(f.text(item, f"{path}.{key}")):
             raise InputError(f"{path}.{key}", "must not contain text that Jinja would evaluate", example)
     return dict(value)
 
