@@ -10,21 +10,20 @@ Real: the playbook, the role ``devices``, the rules of the waves. Stand-ins: the
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import typing as t
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from ansible_collections.muster.training.tests.e2e.wave_world import Dict, WaveFleet
+
 ACTIONS = {
-    "node_device_info": "NodeDeviceInfo",
-    "kube_info": "KubeInfo",
-    "kube_node": "KubeNode",
-    "kube_wait": "KubeWait",
-    "gpu_verify": "GpuVerify",
+    "node_device_info": "wave_actions.NodeDeviceInfo",
+    "kube_info": "wave_actions.KubeInfo",
+    "kube_node": "wave_actions.KubeNode",
+    "kube_wait": "wave_actions.KubeWait",
+    "gpu_verify": "wave_actions.GpuVerify",
 }
 _LIMIT_S = 120
 # The driver's role: the new driver is there, and works or does not.
@@ -39,18 +38,18 @@ _START = """
     that: not ((lookup('file', lookup('env', 'MUSTER_TEST_WAVES')) | from_json).hosts[inventory_hostname].broken | default(false))
     fail_msg: "{{ inventory_hostname }}: the driver is installed and does not work"
 """
-Dict = dict[str, t.Any]
 
 
-class Fleet:
+class Fleet(WaveFleet):
     """A server and three agents, and who runs the playbook."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder, self.place = folder, folder / "waves.json"
-        _overlay(folder / "path" / "ansible_collections" / "muster" / "training")
-        hosts = {name: {"muster_k3s_role": "server" if name == "s1" else "agent"} for name in ("s1", "a1", "a2", "a3")}
-        common = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
-        (folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}))
+        super().__init__(folder, folder / "waves.json", ("s1", "a1", "a2", "a3"))
+        self.overlay(ACTIONS, roles=("gpu_driver",))
+        tasks = self.collection / "roles" / "gpu_driver" / "tasks"
+        tasks.mkdir(parents=True)
+        (tasks / "change.yml").write_text(_CHANGE % (sys.executable, _SET))
+        (tasks / "start.yml").write_text(_START)
         self.set(s1="old", a1="old", a2="old", a3="new")
 
     def set(self, **drivers: str) -> None:
@@ -59,22 +58,6 @@ class Fleet:
         hosts = {name: {"driver": driver, "k3s": units[name]} for name, driver in drivers.items()}
         self.place.write_text(json.dumps({"hosts": hosts, "asked": []}))
 
-    def change(self, name: str, **values: bool) -> None:
-        """Set what fails on a machine."""
-        state = json.loads(self.place.read_text())
-        state["hosts"][name] |= values
-        self.place.write_text(json.dumps({**state, "asked": []}))
-
-    @property
-    def asked(self) -> list[str]:
-        """What was asked of machines and cluster, in order, since the last change."""
-        return [line for line in json.loads(self.place.read_text())["asked"] if not line.startswith("read ")]
-
-    def closed(self) -> list[str]:
-        """The machines that take no pods."""
-        hosts = json.loads(self.place.read_text())["hosts"]
-        return sorted(name for name, own in hosts.items() if own.get("closed"))
-
     def play(self, *words: str, code: int = 0, **values: t.Any) -> str:
         """Run the playbook and return what it printed, on one line."""
         marks = {
@@ -82,42 +65,8 @@ class Fleet:
             "__unproven_mark": str(self.folder / "marks" / "{{ inventory_hostname }}" / "unproven"),
         }
         given = {"gpu_driver_branch": 595, "gpu_driver_reboot": "when_needed", "gpu_verify_image": "train:1"}
-        extra = {**marks, **given, "muster_state": {"path": str(self.folder / "state")}, **values}
-        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        argv = [program, "-i", str(self.folder / "inventory.json"), "muster.training.upgrade_drivers"]
-        environment = {
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "path"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_HOME": str(self.folder / "home"),
-            "MUSTER_TEST_WAVES": str(self.place),
-        }
-        done = subprocess.run(
-            [*argv, "-e", json.dumps(extra), *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return " ".join((done.stdout + done.stderr).split())
-
-
-def _overlay(root: pathlib.Path) -> None:
-    """Make a collection that is this one, with other actions and another role."""
-    (root / "plugins").mkdir(parents=True)
-    (root / "roles" / "gpu_driver" / "tasks").mkdir(parents=True)
-    for place, left_out in ((".", ("plugins", "roles")), ("plugins", ("action",)), ("roles", ("gpu_driver",))):
-        for path in (ROOT / place).iterdir():
-            if path.name not in left_out and not path.name.startswith("."):
-                (root / place / path.name).symlink_to(path)
-    (root / "plugins" / "action").mkdir()
-    for name, cls in ACTIONS.items():
-        line = f"from ansible_collections.muster.training.tests.fakes.wave_actions import {cls} as ActionModule\n"
-        (root / "plugins" / "action" / f"{name}.py").write_text(line)
-    (root / "roles" / "gpu_driver" / "tasks" / "change.yml").write_text(_CHANGE % (sys.executable, _SET))
-    (root / "roles" / "gpu_driver" / "tasks" / "start.yml").write_text(_START)
+        extra = {**marks, **given, **values}
+        return self.run("upgrade_drivers", *words, code=code, limit_s=_LIMIT_S, env={}, **extra)
 
 
 def steps(name: str) -> list[str]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import typing as t
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from ansible_collections.muster.training.tests.e2e.wave_world import Dict, WaveFleet
+
 ACTIONS = {
     "k3s_cluster_info": "upgrade_actions.UpgradeClusterInfo",
     "k3s_node": "upgrade_actions.UpgradeNode",
@@ -38,18 +37,14 @@ case "$*" in
     case "$*" in *stop*) echo inactive;; *) echo active;; esac > "$MUSTER_TEST_UPGRADE/active";;
 esac
 """
-Dict = dict[str, t.Any]
 
 
-class Fleet:
+class Fleet(WaveFleet):
     """Three servers and two agents, and who runs the playbook."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder, self.place = folder, folder / "hosts.json"
-        _overlay(folder / "path" / "ansible_collections" / "muster" / "training")
-        common = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
-        hosts = {name: {"muster_k3s_role": "server" if name[0] == "s" else "agent"} for name in NAMES}
-        (folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": common}}))
+        super().__init__(folder, folder / "hosts.json", NAMES)
+        self.overlay(ACTIONS, REAL)
         for name in NAMES:
             for kind in ("bin", "config", "kept", "db"):
                 (folder / kind).mkdir(exist_ok=True)
@@ -63,25 +58,9 @@ class Fleet:
         hosts_now = {name: {"kubelet": OLD} for name in NAMES}
         self.place.write_text(json.dumps({"hosts": hosts_now, "asked": [], "version": NEW}))
 
-    def change(self, name: str, **values: t.Any) -> None:
-        """Set what a machine is, and forget what was asked."""
-        state = json.loads(self.place.read_text())
-        state["hosts"][name] |= values
-        self.place.write_text(json.dumps({**state, "asked": []}))
-
-    @property
-    def asked(self) -> list[str]:
-        """What was done to machines and cluster, in order, since the last change."""
-        return [line for line in json.loads(self.place.read_text())["asked"] if not line.startswith("read ")]
-
     def versions(self) -> dict[str, str]:
         """The binary of each machine."""
         return {name: (self.folder / "bin" / name).read_text() for name in NAMES}
-
-    def closed(self) -> list[str]:
-        """The machines that take no pods."""
-        hosts = json.loads(self.place.read_text())["hosts"]
-        return sorted(name for name, own in hosts.items() if own.get("closed"))
 
     def notes(self) -> list[str]:
         """The notes of upgrades on machines."""
@@ -99,44 +78,12 @@ class Fleet:
             "muster_upgrade_backup": False,
             "__k3s_server_data": str(self.folder / "server"),
         }
-        extra = {**where, "muster_nodes_ready_s": 4, "muster_state": {"path": str(self.folder / "state")}, **values}
-        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         environment = {
-            **os.environ,
             "PATH": f"{self.folder / 'programs'}:{os.environ['PATH']}",
-            "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "path"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_HOME": str(self.folder / "home"),
-            "MUSTER_TEST_WAVES": str(self.place),
             "MUSTER_TEST_UPGRADE": str(self.folder),
         }
-        argv = [program, "-i", str(self.folder / "inventory.json"), "muster.training.upgrade"]
-        done = subprocess.run(
-            [*argv, "-e", json.dumps(extra), *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return " ".join((done.stdout + done.stderr).split())
-
-
-def _overlay(root: pathlib.Path) -> None:
-    """Make a collection that is this one, with other actions."""
-    (root / "plugins").mkdir(parents=True)
-    for place, left_out in ((".", ("plugins",)), ("plugins", ("action",))):
-        for path in (ROOT / place).iterdir():
-            if path.name not in left_out and not path.name.startswith("."):
-                (root / place / path.name).symlink_to(path)
-    (root / "plugins" / "action").mkdir()
-    for name in REAL:
-        (root / "plugins" / "action" / f"{name}.py").symlink_to(ROOT / "plugins" / "action" / f"{name}.py")
-    for name, found in ACTIONS.items():
-        module, cls = found.split(".")
-        line = f"from ansible_collections.muster.training.tests.fakes.{module} import {cls} as ActionModule\n"
-        (root / "plugins" / "action" / f"{name}.py").write_text(line)
+        extra = {**where, "muster_nodes_ready_s": 4, **values}
+        return self.run("upgrade", *words, code=code, limit_s=_LIMIT_S, env=environment, **extra)
 
 
 def steps(*names: str) -> list[str]:
