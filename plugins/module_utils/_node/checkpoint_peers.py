@@ -295,11 +295,14 @@ class _Gate(NodeCopies):
 
     def copy_missing(self, first: bool) -> str:
         """Copy until every node has what it needs; return the problem, empty when there is none."""
-        end = time.monotonic() + _REACH_S
+        end, complete = time.monotonic() + _REACH_S, False
         while True:
             own = self.list_own()
             answers, problems = self._ask_all()
             if problems:
+                if complete and time.monotonic() > end:
+                    # It copied, and its program has ended since; one that was lost is the follower's to say.
+                    return ""
                 known = [*own, *(entry for answer in answers.values() for entry in answer["entries"])]
                 if time.monotonic() > end:
                     return self._without(sorted(problems.items())[0][1], first and not known)
@@ -317,8 +320,8 @@ class _Gate(NodeCopies):
                 end = time.monotonic() + _REACH_S
                 continue
             self.remove(plan.stale.get(self.spec["node"], []))
+            self.in_parts, complete = plan.in_parts, True
             if all(answers[node]["begun"] for node in plan.copies):
-                self.in_parts = plan.in_parts
                 return ""
             # The others' ranks would wait for those here, within limits of their own.
             end = time.monotonic() + _REACH_S

@@ -230,6 +230,24 @@ def test_a_node_whose_program_ends_at_once_still_answers_the_others(gang: Gang) 
     gang["a"].server.linger(lambda: pytest.fail("all have asked"))
 
 
+def test_a_node_that_copied_and_whose_program_has_ended_does_not_keep_the_others(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked once, while it copied; a node that lacks nothing begins without another answer."""
+    monkeypatch.setattr(checkpoint_peers, "_REACH_S", 0.3)
+    gang["a"].save("step_1.pt")
+    ask, asked = checkpoint_peers._Gate._ask_all, []
+
+    def ask_once(gate: checkpoint_peers._Gate) -> t.Any:
+        answers, problems = ask(gate)
+        asked.append(answers)
+        return ({}, {"b": "b at 127.0.0.1: Connection refused"}) if len(asked) > 1 else (answers, problems)
+
+    monkeypatch.setattr(checkpoint_peers._Gate, "_ask_all", ask_once)
+    assert checkpoint_peers.pass_gate(gang["a"].run, "2/x", first=False) == "" and len(asked) > 1
+    assert gang["a"].events("checkpoints_seen")
+
+
 def test_a_run_without_peers_has_no_gate(tmp_path: pathlib.Path) -> None:
     assert checkpoint_peers.pass_gate(tmp_path, "1/x", first=False) == ""
     checkpoint_peers.PeerServer(tmp_path).start()
