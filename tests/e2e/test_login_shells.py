@@ -16,15 +16,22 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
-from ansible_collections.muster.training.tests.e2e.test_bad_host import assert_refused
+from ansible_collections.muster.training.tests.e2e.test_bad_host import assert_refused, script
 
 pytestmark = pytest.mark.usefixtures("sshd_works")
 ENDS_S = 30.0
+# Has its command run at a terminal of its own, which nobody types at.
+AT_A_TERMINAL = (
+    sys.executable,
+    "-c",
+    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))",
+)
 # The kinds of login by the last part of their address; a shell that is not installed is left out, which is printed.
 LOGINS: t.Final = {
     "tcsh": (2, 'exec tcsh -c "$SSH_ORIGINAL_COMMAND"'),
@@ -120,3 +127,62 @@ def test_a_login_that_cannot_be_used_is_told_within_half_a_minute(
     print(f"refused after {result.seconds:.1f} s")
     assert result.seconds <= ENDS_S, result.output
     assert_refused(world, result, name, *words)
+
+
+# What a person would be asked for at a terminal, by variables of the host; the words that say it.
+PROMPTS: t.Final = {
+    "host key": ("its SSH host key is not known", "ssh-keyscan -p", "127.0.5.4"),
+    "passphrase": ("Permission denied (publickey", "ssh-add"),
+    "sudo": ("Missing sudo password", "--ask-become-pass"),
+}
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_question_that_needs_a_person_ends_the_playbook(world: World, logins: Logins, prompt: str) -> None:
+    """At a terminal, too: a host key to be accepted, a key's passphrase, the password of sudo."""
+    hosts = logins.hosts("noisy")
+    host = hosts["noisy"]
+    if prompt == "host key":
+        host["ansible_ssh_common_args"] = f"-o UserKnownHostsFile={world.root}/empty"
+    elif prompt == "passphrase":
+        argv = ["ssh-keygen", "-q", "-p", "-N", "a passphrase", "-f", str(logins.root / "user_key")]
+        subprocess.run(argv, check=True, capture_output=True)
+    else:
+        # What sudo does without a terminal where its rules ask for a password.
+        text = "#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n"
+        host.update(ansible_become=True, ansible_become_exe=script(world.root / "sudo", text))
+    world.prefix = AT_A_TERMINAL
+    result = world.play(job=world.job(nodes=1), hosts=hosts, muster_train_hosts="noisy")
+    print(f"refused after {result.seconds:.1f} s: {result.errors}")
+    assert result.seconds <= ENDS_S, result.output
+    assert_refused(world, result, "noisy", *PROMPTS[prompt])
+
+
+# Playbooks whose first task on a machine is a module of Ansible's own, or one that asks as another user, and what each
+# has to be given for it to come there.
+MOUNTS: t.Final = [
+    {"kind": "shared_filesystem", "mode": "bind", "name": "d", "provider": "nfs", "endpoint": "10.0.0.1:/d"}
+]
+FIRST_ASKED: t.Final[dict[str, dict[str, object]]] = {
+    "backup": {},
+    "cluster": {},
+    "exporters": {},
+    "reaper": {"muster_reaper_host": "stands", "muster_reaper_providers": [{"name": "lambda", "api_token_file": "/k"}]},
+    "restore": {"muster_backup": "latest"},
+    "services": {"muster_services": MOUNTS},
+    "upgrade": {"k3s_version": "v1.35.2+k3s1"},
+}
+
+
+def test_every_playbook_ends_where_a_login_stands(world: World, logins: Logins) -> None:
+    """All at once; each would wait without end, as Ansible does for a command that never begins."""
+    hosts = logins.hosts("stands")
+    hosts["stands"]["muster_k3s_role"] = "server"
+    named = {"muster_train_hosts": "stands", "muster_node_hosts": "stands"}
+    plays = {name: world.start(name, hosts=hosts, **named, **values) for name, values in FIRST_ASKED.items()}
+    results = {name: play.wait() for name, play in plays.items()}
+    print({name: f"{result.seconds:.1f} s" for name, result in results.items()})
+    for name, result in results.items():
+        assert result.code != 0 and "Traceback" not in result.output, result.output
+        (error,) = result.errors
+        assert "stands: no answer" in error and "its user's login ends" in error, (name, error)

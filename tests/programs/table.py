@@ -38,7 +38,7 @@ class Program:
     data: tuple[str, ...] = ()
     saved: int | None = None
     every: int = 1
-    after_s: float = 3.0
+    after_s: float = 0.5
     keep: int = 2
     losses: str = ""
 
@@ -104,8 +104,6 @@ PROGRAMS = (
         layout="accelerate",
         last=80,
         load="unet",
-        # Seventy steps are left then, which take a few seconds.
-        after_s=1.0,
         losses="tensorboard",
     ),
     Program(

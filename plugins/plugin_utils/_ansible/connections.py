@@ -104,13 +104,13 @@ class HostShell:
         try:
             code, out, err = connection.exec_command(line, in_data=data, sudoable=self._become is not None)
         except AnsibleConnectionFailure as exc:
-            raise UnreachableError(self._host, *explain_ssh(str(exc), 0)) from exc
+            raise UnreachableError(self._host, *explain_ssh(str(exc), 0, _place(connection))) from exc
         except AnsibleError as exc:
             fix = _PASSWORD_FIX if "password" in str(exc).lower() else ""
             raise UnreachableError(self._host, _first_line(exc), fix) from exc
         text = to_text(err, errors="surrogate_or_replace")
         if code == 255 and self._kind.endswith("ssh"):
-            raise UnreachableError(self._host, *explain_ssh(text, -1))
+            raise UnreachableError(self._host, *explain_ssh(text, -1, _place(connection)))
         return int(code), to_text(out, errors="surrogate_or_replace"), text
 
     def _open(self) -> t.Any:
@@ -159,10 +159,20 @@ def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
     return become_loader.get(method)
 
 
-def explain_ssh(text: str, telling: int) -> tuple[str, str]:
+def _place(connection: t.Any) -> tuple[str, str | None]:
+    """Return the address and the port that a connection was opened to."""
+    try:
+        port = connection.get_option("port")
+        return str(connection.get_option("host") or "ADDRESS"), str(port) if port and int(port) != 22 else None
+    except (KeyError, ValueError, AnsibleError):
+        return "ADDRESS", None
+
+
+def explain_ssh(text: str, telling: int, place: tuple[str, str | None] = ("ADDRESS", None)) -> tuple[str, str]:
     """Return what ssh says about a connection that failed, and what to do: (problem, fix).
 
     :param telling: the index of the line that says it, where it is none of the known cases.
+    :param place: address and port that were meant, for where ssh does not name them; None for its own port.
     """
     if "IDENTIFICATION HAS CHANGED" in text:
         found = re.search(r"host key for (\S+) has changed", text)
@@ -171,14 +181,23 @@ def explain_ssh(text: str, telling: int) -> tuple[str, str]:
         return "its SSH host key has changed, another machine may have this address", f"{fix} (ssh-keyscan)"
     if "Host key verification failed" in text:
         found = re.search(r"host key is known for \[?([^\s\]]+)(?:\]:(\d+))? and", text)
-        address, port = found.groups() if found else ("ADDRESS", None)
+        address, port = found.groups() if found else place
         scan = f"ssh-keyscan {f'-p {port} ' if port else ''}{address} >> ~/.ssh/known_hosts"
         return "its SSH host key is not known", f"Compare and add it: {scan}"
+    if "waiting for privilege escalation prompt" in text:
+        # It was not asked for a password: nothing came at all.
+        fix = (
+            "Check that its user's login ends: ssh it with the command true; and that sudo answers there: sudo -n true"
+        )
+        return "no answer to the command that becomes another user (ansible_become)", fix
     lines = [line.strip() for line in text.splitlines() if line.strip(" \t\r@")]
-    said = (lines[telling] if lines else "ssh failed")[:300].rstrip(".")
-    if "Permission denied (" in text:
+    denied = next((line for line in lines if "Permission denied (" in line), None)
+    said = (denied or (lines[telling] if lines else "ssh failed"))[:300].rstrip(".")
+    if denied:
+        # Banners come before it, and a key with a passphrase that no agent holds reads the same.
         fix = "Put your public key on it (ssh-copy-id USER@ADDRESS), or name user and key in the inventory"
-        return said, f"{fix} (ansible_user, ansible_ssh_private_key_file)"
+        agent = "A key with a passphrase has to be in ssh-agent (ssh-add)"
+        return said, f"{fix} (ansible_user, ansible_ssh_private_key_file). {agent}"
     return said, "Check its address, port and key"
 
 

@@ -240,9 +240,25 @@ ED25519 host key for [10.0.0.2]:2222 has changed and you have requested strict c
             "Connection refused",
             "Check its address",
         ),
+        (
+            "Make sure this host can be reached over ssh: *** Welcome ***\nann@gpu-1: Permission denied (publickey).",
+            "ann@gpu-1: Permission denied (publickey)",
+            "ssh-add",
+        ),
+        (
+            "Timeout (12s) waiting for privilege escalation prompt: ",
+            "no answer to the command",
+            "its user's login ends",
+        ),
         ("", "ssh failed", "Check its address"),
     ],
 )
 def test_what_ssh_says_is_told_with_its_fix(text: str, problem: str, fix: str) -> None:
     said = connections.explain_ssh(text, 0)
     assert problem in said[0] and fix in said[1]
+
+
+def test_an_address_that_ssh_does_not_name_is_the_connections_own() -> None:
+    text = "Host key verification failed."
+    assert "ssh-keyscan -p 2222 10.0.0.2 >>" in connections.explain_ssh(text, 0, ("10.0.0.2", "2222"))[1]
+    assert "ssh-keyscan 10.0.0.2 >>" in connections.explain_ssh(text, 0, ("10.0.0.2", None))[1]
