@@ -18,6 +18,7 @@ class ActionModule(WorkflowAction):
         # Not a dict here: the job model itself says, by name, what is wrong with it.
         "job": {"type": "raw"},
         "run_id": {"type": "str"},
+        "catalogue_template": {"type": "dict"},
         "state": {"type": "str", "choices": ["present", "cancelled"], "default": "present"},
         "hosts": {"type": "list", "elements": "str"},
         "template_paths": {"type": "list", "elements": "path", "default": []},

@@ -708,6 +708,31 @@ options:
       - For plain hosts. Name the run by O(run_id), because another job has another default.
     type: bool
     default: false
+  catalogue_template:
+    description:
+      - The template of the catalogue that O(job) was filled from, as M(muster.training.training_template_info) returns
+        it. It is recorded with the run, and does not tell one run from another.
+      - A run that is continued with the same job and without this option keeps the template that is recorded.
+    type: dict
+    suboptions:
+      name:
+        description: Name of the template.
+        type: str
+        required: true
+      version:
+        description: Its version.
+        type: str
+        required: true
+      digest:
+        description: SHA-256 of its content.
+        type: str
+        required: true
+      inputs:
+        description: The answers, of a secret its reference.
+        type: dict
+      overrides:
+        description: Keys of the job that were laid over the filled one.
+        type: dict
   notify:
     description:
       - Where the end of the run is reported, as one line with its outcome and reason. A failure to do so is a warning.

@@ -86,6 +86,10 @@ job:
   description: The filled job with the keys of O(muster.training.training_job#module:job).
   returned: when O(name) and the answers are given
   type: dict
+catalogue_template:
+  description: The C(name), C(version) and C(digest) of the template, its answers (C(inputs)) and O(job) (C(overrides)).
+  returned: with RV(job)
+  type: dict
 survey_spec:
   description:
     - A survey of AWX with a question for each input but secrets, as its API takes it at C(survey_spec/). The variables

@@ -39,7 +39,12 @@ def test_a_template_is_trained(world: World, tmp_path: pathlib.Path) -> None:
     done = world.play(**chosen, muster_inputs=answers)
     assert done.code == 0, done.output
     assert world.record()["outcome"] == "succeeded" and world.record()["job"]["env"]["MODEL_NAME"] == "small"
+    template = world.record()["catalogue_template"]
+    assert (template["name"], template["version"], len(template["digest"])) == ("ours", "1.2.0", 64)
+    assert template["inputs"] == answers
     assert world.play(**chosen, muster_inputs=answers).changed == 0
+    shown = world.play("status")
+    assert f"ours 1.2.0 ({template['digest'][:12]})" in shown.output, shown.output
 
     # The same job by hand is the same run.
     hand = world.play(job={**by_hand, "nodes": 2, "env": {"MODEL_NAME": "small"}})

@@ -147,6 +147,21 @@ class RecordedHang:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RecordedTemplate:
+    """The template of the catalogue that the job was filled from.
+
+    ``inputs`` are the answers (of a secret its reference), ``overrides`` the keys of the job that were laid over it.
+    """
+
+    name: str = f.field(f.text)
+    version: str = f.field(f.text)
+    digest: str = f.field(f.text)
+    inputs: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+    overrides: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+    extra: t.Mapping[str, object] = f.field(f.dictionary, {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
@@ -158,7 +173,7 @@ class RunRecord:
     there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``). ``steps_read``
     says of printed steps whose they are (``preset``, ``rank``, ``node``) and what is not known of them (``problem``).
     ``devices``: by node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it
-    is not known.
+    is not known. ``catalogue_template``: what the job was filled from, None for one that was written by hand.
     """
 
     schema: int = f.field(f.integer(1))
@@ -211,6 +226,7 @@ class RunRecord:
     command_line: tuple[str, ...] = f.field(f.list_of(_text), ())
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     devices: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
+    catalogue_template: RecordedTemplate | None = f.field(f.section(RecordedTemplate, "keep"), None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
     @classmethod
@@ -221,7 +237,8 @@ class RunRecord:
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", f.plain_value(self))
-        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account")]
+        few = ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account", "catalogue_template")
+        own = [(values, key) for key in few]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

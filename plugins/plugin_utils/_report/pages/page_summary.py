@@ -126,6 +126,7 @@ def build_job_terms(model: RunModel) -> list[tuple[str, Cell]]:
         ("Effective batch", _batch(model)),
         ("All-reduce", _predicted_allreduce(model)),
         ("Transport seen", parsing.read_text(model.run.record.get("transport_seen"))),
+        ("Template", _template(parsing.read_mapping(figures["catalogue_template"]))),
         ("Code", _digest(parsing.read_text(figures["code_sha256"]))),
         ("Image", texts["image_digest"]),
         ("Submitted by", texts["submitted_by"]),
@@ -177,6 +178,12 @@ def _predicted_allreduce(model: RunModel) -> str | None:
 
 def _digest(value: str | None) -> Markup | None:
     return Markup('<code title="{0}">{1}</code> (sha256)').format(value, value[:16]) if value else None
+
+
+def _template(found: dict[str, object]) -> Markup | None:
+    name, version, digest = (parsing.read_text(found.get(key)) for key in ("name", "version", "digest"))
+    code = _digest(digest)
+    return Markup("{0} {1}, {2}").format(name, version or "", code) if name and code else None
 
 
 def build_cost_table(model: RunModel) -> Table | None:

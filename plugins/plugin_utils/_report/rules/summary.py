@@ -76,11 +76,17 @@ def build_job_figures(model: RunModel) -> dict[str, object]:
         "code_sha256": parsing.read_text(record.get("code_sha256")),
         "image_digest": parsing.read_text(record.get("image_digest")),
         "submitted_by": parsing.read_text(record.get("submitted_by")),
+        "catalogue_template": _template_values(parsing.read_mapping(record.get("catalogue_template"))),
         "versions": {
             parsing.read_text(key, 60) or "": parsing.read_text(version, 60)
             for key, version in parsing.read_mapping(record.get("versions")).items()
         },
     }
+
+
+def _template_values(found: dict[str, object]) -> dict[str, object] | None:
+    """Return the name, version and digest of the template that the job was filled from."""
+    return {key: parsing.read_text(found.get(key)) for key in ("name", "version", "digest")} if found else None
 
 
 def build_account(model: RunModel) -> dict[str, object] | None:

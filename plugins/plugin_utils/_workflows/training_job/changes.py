@@ -9,9 +9,10 @@ import json
 import os
 import typing as t
 
+from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.job import Job, drop_removed, is_changed_default, to_yaml_names
-from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.run_record import RecordedTemplate, RunRecord
 from .load import load_recorded_job
 
 _SHOWN = 60
@@ -30,6 +31,19 @@ def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> li
     differs = list(_differences(known, wanted))
     codes = before.code_sha256, code_sha256
     return differs + (["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else [])
+
+
+def find_template(given: t.Any, before: RunRecord | None, job: Job, code_sha256: str | None) -> RecordedTemplate | None:
+    """Return the template of the catalogue that a job is recorded with.
+
+    :param given: the one that its options name. Without it, it is that of the recorded run, while the job is the same.
+    :raises InputError: for one that cannot be read.
+    """
+    if given:
+        return validators.section(RecordedTemplate)(given, "catalogue_template")
+    if before is None or before.catalogue_template is None or describe_changes(before, job, code_sha256):
+        return None
+    return before.catalogue_template
 
 
 def _fill_defaults(before: RunRecord) -> dict[str, object]:

@@ -28,7 +28,7 @@ ReadCluster = t.Callable[[Record], dict[str, object]]
 _PARTED_S: t.Final = 60.0
 _SUMMARY_FIELDS = (
     *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
-    *("problems", "steps_lost", "checkpoint", "cost", "world_size"),
+    *("problems", "steps_lost", "checkpoint", "cost", "world_size", "catalogue_template"),
 )
 
 

@@ -20,12 +20,18 @@ Record = t.Mapping[str, t.Any]
 _COLUMNS = ("run", "state", "step", "loss", "age", "duration", "useful", "nodes", "why")
 _UNKNOWN = "-"
 _REASON = 200
+# As much of a digest as tells two templates apart.
+_DIGEST = 12
 
 
 def build_table(entries: t.Sequence[tuple[Record, pathlib.Path]], now: float) -> list[str]:
     """Return the lines of the table: a header, and one line for each record, whose folder comes with it."""
     rows = [_COLUMNS, *(_row(record, folder, now) for record, folder in entries)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    # Most teams have no run of a template: the column is there where one has.
+    if any(record.get("catalogue_template") for record, _folder in entries):
+        cells = ["template", *(_template(record) for record, _folder in entries)]
+        rows = [(*row[:-1], cell, row[-1]) for row, cell in zip(rows, cells, strict=True)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
@@ -83,6 +89,11 @@ def _nodes(record: Record) -> str:
     if not names:
         return str(record["job"].get("nodes") or _UNKNOWN)
     return ",".join(names) if len(names) < 4 else f"{len(names)}: {names[0]} … {names[-1]}"
+
+
+def _template(record: Record) -> str:
+    found = record.get("catalogue_template")
+    return f"{found['name']} {found['version']} ({found['digest'][:_DIGEST]})" if found else _UNKNOWN
 
 
 def _reason(record: Record) -> str:

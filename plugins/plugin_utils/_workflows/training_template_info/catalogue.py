@@ -15,6 +15,7 @@ from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import parse_job
 from ....module_utils._model.job_catalogue import CatalogueTemplate, build_survey, fill_template, parse_template
+from ....module_utils._model.run_record import RecordedTemplate
 
 _SHIPPED = pathlib.Path(__file__).resolve().parents[4] / "roles" / "training_job" / "files" / "catalogue"
 Found = dict[str, tuple[CatalogueTemplate, pathlib.Path]]
@@ -58,7 +59,9 @@ def read_catalogue(folders: t.Sequence[str], base: pathlib.Path, request: Templa
     # A team's own presets are in folders that only training_job reads, which checks the job again.
     if filled.get("template") in (None, *job_templates.PRESETS):
         parse_job(filled, job_templates.PRESETS, lambda has_image: "kubernetes" if has_image else "hosts")
-    return {**result, "job": filled}
+    overrides = validators.dictionary(request.job or {}, "job")
+    origin = RecordedTemplate(template.name, template.version, template.digest, request.inputs, overrides)
+    return {**result, "job": filled, "catalogue_template": validators.plain_value(origin)}
 
 
 def _select(known: t.Mapping[str, CatalogueTemplate], name: str, digest: str | None) -> CatalogueTemplate:

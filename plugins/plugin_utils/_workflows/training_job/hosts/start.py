@@ -27,7 +27,7 @@ from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import fabric_file
 from ..announce import announce
-from ..changes import describe_changes
+from ..changes import describe_changes, find_template
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.store_stream import find_own_ca
 from ..outcome import build_result
@@ -298,6 +298,9 @@ def _open_record(
         "generation": attempt,
         "inventory": _inventory(request, plan.hosts[0].name),
         "command_line": request.command_line,
+        "catalogue_template": find_template(
+            request.options.get("catalogue_template"), before, plan.job, plan.source.code_sha256
+        ),
         "fabric": plan.network.reference,
         "hosts": tuple(host.name for host in plan.hosts),
         "leases": {host.name: host.record.owner.token for host in plan.hosts if host.record.owner.token},

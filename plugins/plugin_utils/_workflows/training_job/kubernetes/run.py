@@ -30,6 +30,7 @@ from ...shared.state_dir import StateHome
 from .. import fabric_file, image_pin
 from .. import source as code_source
 from ..announce import announce, build_sender
+from ..changes import find_template
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..image_pin import JobImage
@@ -491,6 +492,9 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "generation": plan.first_attempt,
         "hosts": (),
         "command_line": run.asked.request.command_line,
+        "catalogue_template": find_template(
+            run.asked.request.options.get("catalogue_template"), before, plan.job, source.code_sha256
+        ),
         **({} if follows else {"image": plan.pinned}),
     }
     job = to_yaml_names(plan.job)

@@ -146,3 +146,12 @@ def test_of_a_run_without_an_account_in_its_record_its_events_tell() -> None:
     assert sum(seconds.values()) == pytest.approx(run.clock.duration or 0.0, abs=1e-3) and usd is None
     assert seconds["redone"] > 0 and seconds["restart"] > 0 and max(seconds, key=seconds.__getitem__) == "useful"
     assert page_summary.build_account_table(model()) is None and page_summary.build_account_bar(model()) == []
+
+
+def test_the_page_names_the_template_of_the_job() -> None:
+    digest = "0123456789abcdef" * 4
+    found = dict(
+        page_summary.build_job_terms(model(catalogue_template={"name": "<x>", "version": "1", "digest": digest}))
+    )
+    assert found["Template"] == f'&lt;x&gt; 1, <code title="{digest}">0123456789abcdef</code> (sha256)'
+    assert "Template" not in dict(page_summary.build_job_terms(model()))

@@ -94,3 +94,10 @@ def test_what_a_node_gave_is_in_the_summary_and_what_is_not_known_is_null() -> N
     assert found == [{"node": "a", **given}, {"node": "b", **unknown}, {"node": "c", **unknown}]
     on_cpus = {**record, "job": {"gpus_per_node": 0}}
     assert build_report(dataclasses.replace(run("nulls"), record=on_cpus))["devices"] == []
+
+
+def test_the_report_names_the_template_and_not_its_answers() -> None:
+    template = {"name": "ours", "version": "1", "digest": "d", "inputs": {"note": "s3cret"}}
+    job = t.cast("dict[str, t.Any]", build_report(RunFolder("r", {"catalogue_template": template}))["job"])
+    assert job["catalogue_template"] == {"name": "ours", "version": "1", "digest": "d"}
+    assert build_report(RunFolder("r", {}))["job"]["catalogue_template"] is None  # type: ignore[index]

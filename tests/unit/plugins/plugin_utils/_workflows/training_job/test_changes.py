@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RecordedTemplate, RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.changes import describe_changes
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.changes import (
+    describe_changes,
+    find_template,
+)
 
 ROOT = pathlib.Path(__file__).parents[6]
 
@@ -94,3 +99,23 @@ def test_of_long_values_the_difference_is_shown() -> None:
     (found,) = describe_changes(recorded(args=[*args, "100"]), made(args=[*args, "2000", "--more", "x" * 80]), "c1")
     assert found.startswith('args (…, "17", "--iters", "100"] recorded, …, "17", "--iters", "2000", "--more", "xxxx')
     assert found.endswith("x… requested)")
+
+
+TEMPLATE = RecordedTemplate("ours", "1.0.0", "d" * 64, {"nodes": 4}, {})
+
+
+def test_the_template_is_that_of_the_options_or_of_the_same_job_before() -> None:
+    asked = {"name": "theirs", "version": "2", "digest": "e" * 64}
+    before = dataclasses.replace(recorded(), catalogue_template=TEMPLATE)
+    assert find_template(asked, before, made(), "c1") == RecordedTemplate("theirs", "2", "e" * 64)
+    assert find_template({}, before, made(), "c1") == find_template(None, before, made(), "c1") == TEMPLATE
+    assert find_template(None, before, made(nodes=3), "c1") is None, "another job is not of that template"
+    assert find_template(None, recorded(), made(), "c1") is None is find_template(None, None, made(), "c1")
+    with pytest.raises(InputError, match="catalogue_template.digest: is required"):
+        find_template({"name": "x", "version": "1"}, None, made(), None)
+
+
+def test_the_template_is_written_and_read_and_is_no_part_of_the_job() -> None:
+    before = dataclasses.replace(recorded(), catalogue_template=TEMPLATE)
+    assert RunRecord.from_dict(json.loads(json.dumps(before.to_dict()))).catalogue_template == TEMPLATE
+    assert describe_changes(before, made(), "c1") == [] and "catalogue_template" not in recorded().to_dict()

@@ -98,3 +98,11 @@ def test_the_loss_of_an_ended_run_is_that_of_its_last_step_although_an_older_one
     ended = {"state": "ended", "ended_at": "1970-01-02T03:46:00+00:00"}
     entry = record("net-4", outcome="succeeded", attempts=[{"last_step": 250, "nodes": []}], **ended)
     assert table.build_table([(entry, tmp_path)], NOW)[1].split()[2:4] == ["250", "0.25"]
+
+
+def test_the_template_has_a_column_where_a_run_is_of_one(tmp_path: pathlib.Path) -> None:
+    of_one = record("net-1", catalogue_template={"name": "ours", "version": "1.2.0", "digest": "0123456789abcdef" * 4})
+    rows = table.build_table([(of_one, tmp_path), (record("net-2"), tmp_path)], NOW)
+    assert rows[0].split()[-3:] == ["nodes", "template", "why"]
+    assert "ours 1.2.0 (0123456789ab)  -" in rows[1] and rows[2].split()[-3:] == ["2", "-", "-"]
+    assert "template" not in table.build_table([(record("net-2"), tmp_path)], NOW)[0]

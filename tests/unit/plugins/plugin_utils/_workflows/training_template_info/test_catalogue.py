@@ -102,3 +102,14 @@ def test_what_is_not_there_is_said(tmp_path: pathlib.Path) -> None:
     (tmp_path / "mine" / "ours.yml").write_text("a: [", encoding="utf-8")
     with pytest.raises(MusterError, match=r"ours.yml: is not readable as YAML. Fix it"):
         read(tmp_path, "mine")
+
+
+def test_the_filled_job_comes_with_the_template_to_record(tmp_path: pathlib.Path) -> None:
+    secret = {"from": "env", "key": "H"}
+    found = read(tmp_path, name="accelerate", inputs={"code": "./c", "hf_token": secret}, job={"nodes": 3})
+    shown = next(item for item in found["templates"] if item["name"] == "accelerate")
+    assert found["catalogue_template"] == {
+        **{key: shown[key] for key in ("name", "version", "digest")},
+        "inputs": {"code": "./c", "hf_token": secret},
+        "overrides": {"nodes": 3},
+    }
