@@ -19,6 +19,7 @@ class ActionModule(WorkflowAction):
         "paths": {"type": "list", "elements": "path", "default": []},
         "name": {"type": "str"},
         "digest": {"type": "str"},
+        "playbook": {"type": "str", "choices": ["train", "services", "exporter_stack"]},
         "inputs": {"type": "dict"},
         "inputs_variable": {"type": "str"},
         "job": {"type": "dict"},
@@ -29,5 +30,7 @@ class ActionModule(WorkflowAction):
         variable = options["inputs_variable"]
         # A variable is taken as it was written: Ansible has not evaluated it.
         inputs = join_answers(variable, variables) if variable else options["inputs"]
-        asked = TemplateRequest(options["name"], options["digest"], inputs, variable or "inputs", options["job"])
+        asked = TemplateRequest(
+            options["name"], options["digest"], inputs, variable or "inputs", options["job"], options["playbook"]
+        )
         return read_catalogue(options["paths"], self.base, asked)

@@ -11,7 +11,9 @@ version_added: 0.1.0
 short_description: List the templates of the catalogue, and fill one
 description:
   - Reads the templates that the collection ships and those of O(paths) on the controller. Changes nothing.
-  - A template is a YAML file C(*.yml) with C(name), C(version), C(description), C(inputs) and C(job).
+  - A template is a YAML file C(*.yml) with C(name), C(version), C(description), C(inputs) and C(job). One with
+    C(kind=services) has C(services), the entries of the option C(services) of M(muster.training.service_binding), or
+    C(variables) of the role C(exporter_stack), in place of C(job).
   - Answers are put in as they are. Text that Jinja would evaluate is refused, and so are control characters.
 options:
   paths:
@@ -26,6 +28,10 @@ options:
   digest:
     description: The C(digest) that the template must have; another one is refused.
     type: str
+  playbook:
+    description: The playbook that takes the filled template. A template that is for another one is refused.
+    type: str
+    choices: [train, services, exporter_stack]
   inputs:
     description:
       - The answers by the names of the inputs. An input of type C(secret) takes a reference such as
@@ -39,7 +45,8 @@ options:
         one does not count, and one input in both places is refused.
     type: str
   job:
-    description: Keys of the job that are laid over those of the template; mappings are merged key by key.
+    description:
+      - Keys of the job that are laid over those of the template; mappings are merged key by key. Refused for services.
     type: dict
 extends_documentation_fragment:
   - muster.training._attributes
@@ -75,8 +82,8 @@ EXAMPLES = r"""
 RETURN = r"""
 templates:
   description:
-    - One mapping for each template with C(name), C(version), C(description), C(path), C(digest) (SHA-256 of the
-      content) and C(inputs).
+    - One mapping for each template with C(name), C(version), C(description), C(kind) (V(job) or V(services)),
+      C(playbook) (what takes it), C(path), C(digest) (SHA-256 of the content) and C(inputs).
     - Each input has C(type) (C(text), C(int), C(float), C(bool) or C(secret)), C(default), C(required), C(min), C(max),
       C(choices), C(pattern), C(help) and, for a secret, the C(name) under which the program gets it.
   returned: success
@@ -84,17 +91,27 @@ templates:
   elements: dict
 job:
   description: The filled job with the keys of O(muster.training.training_job#module:job).
-  returned: when O(name) and the answers are given
+  returned: when O(name) and the answers of a template of jobs are given
+  type: dict
+services:
+  description: The filled entries, with the keys of O(muster.training.service_binding#module:services).
+  returned: when the template has services and the answers are given
+  type: list
+  elements: dict
+variables:
+  description: The filled variables of the role C(exporter_stack).
+  returned: when the template has variables and the answers are given
   type: dict
 catalogue_template:
-  description: The C(name), C(version) and C(digest) of the template, its answers (C(inputs)) and O(job) (C(overrides)).
+  description:
+    - Of a job the C(name), C(version) and C(digest) of the template, its answers (C(inputs)) and O(job) (C(overrides)).
   returned: with RV(job)
   type: dict
 survey_spec:
   description:
     - A survey of AWX with a question for each input but secrets, as its API takes it at C(survey_spec/). The variables
-      are C(muster_inputs_NAME).
-  returned: when O(name) is given
+      are C(muster_inputs_NAME), of services C(muster_service_inputs_NAME).
+  returned: when O(name) is given and the template asks for anything but secrets
   type: dict
 table:
   description: The templates, or the inputs of the template O(name), as lines for people.

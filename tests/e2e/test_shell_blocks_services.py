@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -23,7 +24,8 @@ from ansible_collections.muster.training.tests.support.shell_blocks import (
     split_commands,
 )
 
-BLOCKS = ("guide_services-0", "guide_secrets-0")
+BLOCKS = ("guide_services-0", "guide_secrets-0", "guide_catalogue-2")
+PARTS = ("datasets", "checkpoints", "artifacts")
 TYPED = "a-token-of-a-hub"
 
 
@@ -48,7 +50,8 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Office]:
         deployed.write_credentials(home, "bao", bao.credentials)
         environment = world.environment({**KEYS, "BAO_TOKEN": bao.credentials["VAULT_TOKEN"]})
         programs = pathlib.Path(services_python()).parent
-        reader = Reader(root, environment, {"address of OpenBao": bao.url.removeprefix("https://")}, programs)
+        fills = {"address of OpenBao": bao.url.removeprefix("https://"), "store": store.endpoint}
+        reader = Reader(root, environment, fills, programs)
         reader.write(f"inventory/{INVENTORY.name}", INVENTORY.read_text())
         reader.write("inventory/group_vars/all.yml", {"muster_cluster": "default"})
         (root / "inventory.yml").symlink_to("inventory")
@@ -68,3 +71,15 @@ def test_both_services_are_bound_and_a_secret_is_written(office: Office) -> None
     assert office.bao.ask("GET", "secret/data/team/train")["data"]["data"] == {"hf": TYPED}
     places = [pathlib.Path(office.reader.environment["HOME"]) / ".local" / "state" / "muster" / "default" / "bindings"]
     assert sorted(place.stem for place in places[0].glob("*.json")) == ["bao", "store"]
+
+
+def test_a_template_of_the_catalogue_binds_the_store(office: Office) -> None:
+    """The store stands for a MinIO: its API is the same."""
+    (bound,) = office.reader.run(BLOCKS[2])
+    assert "changed=1" in bound, bound
+    home = pathlib.Path(office.reader.environment["HOME"]) / ".local" / "state" / "muster" / "default" / "bindings"
+    binding = json.loads((home / "minio.json").read_text())
+    assert (binding["provider"], binding["mode"]) == ("minio", "bind")
+    assert [row["ok"] for row in binding["reachable_from"]] == [True, True]
+    assert {item["ref"] for item in binding["resources"]} == {f"training/{name}" for name in PARTS}
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in bound + json.dumps(binding)

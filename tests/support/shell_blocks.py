@@ -38,6 +38,7 @@ PLACEHOLDERS: t.Final[t.Mapping[str, str]] = {
     "first host": r"\b192\.0\.2\.11\b",
     "second host": r"\b192\.0\.2\.12\b",
     "address of OpenBao": r"\b10\.0\.0\.5:8200\b",
+    "store": r"\bhttps://minio\.example\.com:9000\b",
     "lost host": r"(?<=\[\")gpu-3(?=\"\])",
     "key": r"(?<=_API_KEY=)\.\.\.",
 }

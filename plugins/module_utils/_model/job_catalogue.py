@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Templates of the catalogue: a job with typed inputs, filled by plain substitution.
+"""Templates of the catalogue: a job, or entries of services, with typed inputs, filled by plain substitution.
 
 ``${inputs.NAME}`` in a value of the body stands for an answer. A value that is exactly one placeholder keeps the type
 of the answer. What was put in is not read again, and text that Jinja would evaluate is refused.
@@ -26,10 +26,15 @@ _JINJA = ("{{", "{%", "{#")
 _SECRET_WORDS = re.compile(r"(?:\A|_)(?:token|password|passwd|secret|api_key|private_key|credentials?)(?:\Z|_)")
 _REFERENCE_KEYS = ("from", "path", "key", "binding", "store")
 _SURVEY_TYPES = {"text": "text", "int": "integer", "float": "float", "bool": "multiplechoice"}
-# The answers of a survey are variables of their own.
-ANSWER_PREFIX: t.Final = "muster_inputs_"
+# The answers of a survey are variables of their own, by the kind of the template.
+ANSWERS: t.Final = {"job": "muster_inputs", "services": "muster_service_inputs"}
 _LIMITS = 2**53
 _SURVEY_LENGTH = 1024
+# What a template is run by, by what it fills: variables are those of a role with a playbook of its name.
+_PLAYBOOKS = {"job": "train", "services": "services", "variables": "exporter_stack"}
+# Those that templates of jobs do not have; they came later and change no digest where they are not set.
+_OTHER_BODIES = ("kind", "services", "variables")
+_SERVICE_REFERENCE_KEYS = ("from", "path", "keys")
 
 
 def _is_jinja(text: str) -> bool:
@@ -42,7 +47,7 @@ def _scalar(value: t.Any, _path: str) -> t.Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TemplateInput:
-    """One field of a template. ``name``: of a secret, the variable or file in which the program gets it."""
+    """One field of a template. ``name``: of a job's secret, the variable or file in which the program gets it."""
 
     type: str = f.field(f.choice("text", "int", "float", "bool", "secret"))
     default: t.Any = f.field(_scalar, None)
@@ -57,19 +62,38 @@ class TemplateInput:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CatalogueTemplate:
-    """A job with inputs. ``job`` has the keys of ``muster_job``."""
+    """A job or services, with inputs.
+
+    ``job`` has the keys of ``muster_job``, ``services`` the entries of ``muster_services``. ``variables`` are those of
+    a role that runs a service which is not bound.
+    """
 
     name: str = f.field(f.name(63))
     version: str = f.field(f.text)
     description: str = f.field(f.text)
-    job: Dict = f.field(f.dictionary)
+    kind: str = f.field(f.choice("job", "services"), "job")
+    job: Dict = f.field(f.dictionary, {})
+    services: tuple[Dict, ...] = f.field(f.list_of(f.dictionary), ())
+    variables: Dict = f.field(f.dictionary, {})
     inputs: Dict = f.field(f.dictionary, {})
+
+    @property
+    def body(self) -> str:
+        """What is filled: ``job``, ``services`` or ``variables``."""
+        return next(name for name in _PLAYBOOKS if getattr(self, name))
+
+    @property
+    def playbook(self) -> str:
+        """The playbook that takes what is filled."""
+        return _PLAYBOOKS[self.body]
 
     @property
     def digest(self) -> str:
         """SHA-256 of the content, the same for every way of writing it as YAML."""
-        content = json.dumps(f.plain_value(self), sort_keys=True, default=str)
-        return hashlib.sha256(content.encode()).hexdigest()
+        content = f.plain_value(self)
+        if self.kind == "job":
+            content = {key: value for key, value in content.items() if key not in _OTHER_BODIES}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def fields(self) -> dict[str, TemplateInput]:
@@ -87,19 +111,35 @@ def parse_template(value: t.Any, path: str) -> CatalogueTemplate:
     template = f.section(CatalogueTemplate)(value, path)
     parse = f.section(TemplateInput)
     fields = {name: parse(item, f"{path}.inputs.{name}") for name, item in template.inputs.items()}
+    _check_kind(template, path)
     for name, item in fields.items():
-        _check_field(name, item, f"{path}.inputs.{name}")
-    _check_body(template.job, fields, f"{path}.job")
+        _check_field(name, item, f"{path}.inputs.{name}", template.kind)
+    # A service's entry says where its credential is; those of a job are its secret_refs.
+    known = {name: item for name, item in fields.items() if template.kind == "services" or item.type != "secret"}
+    _check_body(f.plain_value(getattr(template, template.body)), known, f"{path}.{template.body}")
     return template
 
 
-def _check_field(name: str, item: TemplateInput, path: str) -> None:
+def _check_kind(template: CatalogueTemplate, path: str) -> None:
+    allowed = ("job",) if template.kind == "job" else ("services", "variables")
+    held = [name for name in _PLAYBOOKS if getattr(template, name)]
+    if len(held) != 1 or held[0] not in allowed:
+        raise InputError(path, f"of kind {template.kind} needs {' or '.join(allowed)}, and no other body")
+    prefix = f"{_PLAYBOOKS['variables']}_"
+    for name in template.variables:
+        if not name.startswith(prefix):
+            raise InputError(f"{path}.variables.{name}", f"is not a variable of the role {prefix[:-1]}")
+
+
+def _check_field(name: str, item: TemplateInput, path: str, kind: str) -> None:
     if not _INPUT_NAME.match(name):
         raise InputError(path, "must be lower-case letters, digits and '_', and start with a letter")
     if item.type != "secret" and _SECRET_WORDS.search(name):
         raise InputError(path, "asks for the value of a secret", "Use type: secret, which takes a reference")
-    if item.type == "secret" and (item.name is None or item.default is not None):
+    if item.type == "secret" and kind == "job" and (item.name is None or item.default is not None):
         raise InputError(path, "of type secret needs a name and has no default", "For example: name: HF_TOKEN")
+    if item.type == "secret" and kind == "services" and (item.name is not None or item.default is not None):
+        raise InputError(path, "of type secret has neither name nor default in a template of services", "Leave it out")
     if item.pattern is not None:
         try:
             re.compile(item.pattern)
@@ -125,7 +165,7 @@ def _check_text(value: str, fields: t.Mapping[str, TemplateInput], path: str) ->
         raise InputError(path, "has text of Jinja, which is not evaluated here", "Write ${inputs.NAME}")
     for name in _PLACEHOLDER.findall(value):
         item = fields.get(name)
-        if item is None or item.type == "secret":
+        if item is None or (item.type == "secret" and not _PLACEHOLDER.fullmatch(value)):
             raise InputError(path, f"'{name}' is not an input that can stand in a value", "Declare it under inputs")
         if not _PLACEHOLDER.fullmatch(value) and not item.required and item.default is None:
             raise InputError(path, f"'{name}' stands inside text and may be missing", "Give it a default")
@@ -134,9 +174,9 @@ def _check_text(value: str, fields: t.Mapping[str, TemplateInput], path: str) ->
 
 
 def fill_template(template: CatalogueTemplate, answers: t.Any, path: str = "inputs") -> Dict:
-    """Return the job of a template with its inputs filled in, with the keys of ``muster_job``.
+    """Return ``{job}``, ``{services}`` or ``{variables}`` of a template with its inputs filled in.
 
-    Keys and items whose input has no answer and no default are left out.
+    Keys and items whose input has no answer and no default are left out, and mappings that thus have none.
 
     :raises InputError: for an input that is unknown, missing, of another type or out of its range.
     """
@@ -151,16 +191,20 @@ def fill_template(template: CatalogueTemplate, answers: t.Any, path: str = "inpu
         value = item.default if value is None else value
         if value is None and item.required:
             raise InputError(f"{path}.{name}", f"is required by template {template.name}", item.help)
-        values[name] = None if value is None else _parse_answer(value, item, f"{path}.{name}")
-    job = t.cast(Dict, _fill(template.job, values))
+        values[name] = None if value is None else _parse_answer(value, item, f"{path}.{name}", template.kind)
+    filled = _fill(f.plain_value(getattr(template, template.body)), values)
+    return {template.body: _add_secrets(filled or {}, fields, values) if template.kind == "job" else filled}
+
+
+def _add_secrets(job: Dict, fields: t.Mapping[str, TemplateInput], values: Dict) -> Dict:
     secrets = {name: item for name, item in fields.items() if item.type == "secret" and values[name] is not None}
     references = [{"name": item.name, **values[name]} for name, item in secrets.items()]
     return {**job, "secret_refs": [*job.get("secret_refs", []), *references]} if references else job
 
 
-def _parse_answer(value: t.Any, item: TemplateInput, path: str) -> t.Any:
+def _parse_answer(value: t.Any, item: TemplateInput, path: str, kind: str = "job") -> t.Any:
     if item.type == "secret":
-        return _parse_reference(value, path)
+        return _parse_reference(value, path, _REFERENCE_KEYS if kind == "job" else _SERVICE_REFERENCE_KEYS)
     if isinstance(value, str) and _is_jinja(value):
         raise InputError(
             path, "must not contain text that Jinja would evaluate ({{, {% or {#)", "Give the value itself"
@@ -184,23 +228,26 @@ def _parse_answer(value: t.Any, item: TemplateInput, path: str) -> t.Any:
     return answer
 
 
-def _parse_reference(value: t.Any, path: str) -> Dict:
+def _parse_reference(value: t.Any, path: str, known: tuple[str, ...]) -> Dict:
     """Return where a secret is; a value in its place is refused and not shown."""
     example = "For example: {from: env, key: HF_TOKEN}"
     if not isinstance(value, t.Mapping):
         raise InputError(path, "takes a reference, not the secret itself", example)
-    if value.keys() - set(_REFERENCE_KEYS) or "from" not in value:
-        raise InputError(path, f"is a reference with from and any of {', '.join(_REFERENCE_KEYS[1:])}", example)
+    if value.keys() - set(known) or "from" not in value:
+        raise InputError(path, f"is a reference with from and any of {', '.join(known[1:])}", example)
     for key, item in value.items():
-        if _is_jinja(f.text(item, f"{path}.{key}")):
-            raise InputError(f"{path}.{key}", "must not contain text that Jinja would evaluate", example)
+        parts = f.dictionary(item, f"{path}.{key}") if key == "keys" else {"": item}
+        for name, part in parts.items():
+            if _is_jinja(f.text(part, f"{path}.{key}.{name}".rstrip("."))) or _is_jinja(name):
+                raise InputError(f"{path}.{key}", "must not contain text that Jinja would evaluate", example)
     return dict(value)
 
 
 def _fill(value: t.Any, values: Dict) -> t.Any:
     if isinstance(value, t.Mapping):
         filled = {key: _fill(item, values) for key, item in value.items()}
-        return {key: item for key, item in filled.items() if item is not None}
+        left = {key: item for key, item in filled.items() if item is not None}
+        return left if left or not value else None
     if isinstance(value, list):
         return [item for item in (_fill(item, values) for item in value) if item is not None]
     if not isinstance(value, str):
@@ -231,15 +278,15 @@ def build_survey(template: CatalogueTemplate) -> Dict:
     References to secrets are not asked for: a survey has only flat answers.
     """
     asked = {name: item for name, item in template.fields.items() if item.type != "secret"}
-    questions = [_build_question(name, item) for name, item in asked.items()]
+    questions = [_build_question(f"{ANSWERS[template.kind]}_{name}", name, item) for name, item in asked.items()]
     return {"name": template.name, "description": template.description, "spec": questions}
 
 
-def _build_question(name: str, item: TemplateInput) -> Dict:
+def _build_question(variable: str, name: str, item: TemplateInput) -> Dict:
     choices = ["true", "false"] if item.type == "bool" else [str(choice) for choice in item.choices]
     low, high = (0, _SURVEY_LENGTH) if item.type == "text" else (item.min, item.max)
     return {
-        "variable": f"{ANSWER_PREFIX}{name}",
+        "variable": variable,
         "question_name": name,
         "question_description": item.help,
         "type": "multiplechoice" if choices else _SURVEY_TYPES[item.type],

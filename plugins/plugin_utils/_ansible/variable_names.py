@@ -22,8 +22,9 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ...module_utils._model.errors import InputError
-from ...module_utils._model.job_catalogue import ANSWER_PREFIX
+from ...module_utils._model.job_catalogue import ANSWERS
 
+_ANSWER_PREFIXES = tuple(f"{name}_" for name in ANSWERS.values())
 _COLLECTION = pathlib.Path(__file__).resolve().parents[3]
 # Prefixes that other collections do not use: only with these a name is an error, or is looked for in the inventory.
 _RESERVED = ("muster_", "rented_nodes_", "teardown_")
@@ -49,7 +50,7 @@ def find_misspelt(names: t.Iterable[str], prefixes: tuple[str, ...] | None = Non
     lines = []
     for name in sorted(names):
         prefix = next((item for item in prefixes or known if name.startswith(item)), None)
-        if prefix not in known or name in known[prefix] or name.startswith(ANSWER_PREFIX):
+        if prefix not in known or name in known[prefix] or name.startswith(_ANSWER_PREFIXES):
             continue
         rest = [item.removeprefix(prefix) for item in known[prefix]]
         near = difflib.get_close_matches(name.removeprefix(prefix), rest, n=1, cutoff=0.8)

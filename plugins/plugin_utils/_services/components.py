@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.errors import InputError
+from ...module_utils._model.service import Service
 from . import hashicorp_vault, minio, openbao, rustfs, seaweedfs
 from .component import Component
 from .monitoring import alertmanager, grafana
@@ -22,6 +23,17 @@ COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
     "tracking": (mlflow.COMPONENT,),
     "monitoring": (prometheus.COMPONENT, alertmanager.COMPONENT, grafana.COMPONENT),
 }
+
+
+def require_deployable(service: Service, option: str) -> Component:
+    """Return what is deployed for a service, at the kind of place that its entry names.
+
+    :raises InputError: when it cannot be deployed, or not there.
+    """
+    component = find_component(service.kind, service.provider, f"{option}.provider")
+    if service.deploy and service.deploy.host and component.host_fix:
+        raise InputError(f"{option}.deploy.host", f"{component.provider} is deployed in clusters", component.host_fix)
+    return component
 
 
 def find_component(kind: str, provider: str | None, option: str) -> Component:

@@ -33,7 +33,7 @@ from ..._services.component import (
     Component,
     Site,
 )
-from ..._services.components import find_component
+from ..._services.components import require_deployable
 from ..shared import bindings, credentials, deployed
 from ..shared.digest_lock import DigestLock, find_lock
 from ..shared.kube_connection import open_client
@@ -157,10 +157,7 @@ def run(
     refuse_rented_place(service, place, list_rented(request))
     if service.kind == "shared_filesystem":
         return _export_filesystem(request, service, place, home)
-    component = find_component(service.kind, service.provider, f"{option}.provider")
-    if place.host and component.host_fix:
-        problem = f"{component.provider} is deployed in clusters"
-        raise InputError(f"{option}.deploy.host", problem, component.host_fix)
+    component = require_deployable(service, option)
     lock = find_lock(sources, request.base, lock_file)
     about = (request.base, lock, source, request.check, wait_s, list_rented(request))
     found = (

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the catalogue of job templates from folders, and fill one of them."""
+"""Read the catalogue of templates from folders, and fill one of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import parse_job
 from ....module_utils._model.job_catalogue import CatalogueTemplate, build_survey, fill_template, parse_template
 from ....module_utils._model.run_record import RecordedTemplate
+from ....module_utils._model.service import parse_services
+from ..._services.components import require_deployable
 
 _SHIPPED = pathlib.Path(__file__).resolve().parents[4] / "roles" / "training_job" / "files" / "catalogue"
+_USES = {
+    "job": "Run muster.training.{0} -e muster_template={1}",
+    "services": "Run muster.training.{0} -e muster_service_template={1}",
+}
 Found = dict[str, tuple[CatalogueTemplate, pathlib.Path]]
 
 
@@ -25,7 +31,8 @@ Found = dict[str, tuple[CatalogueTemplate, pathlib.Path]]
 class TemplateRequest:
     """What is asked of the catalogue. ``inputs``: the answers, None to fill nothing; ``inputs_path`` names them.
 
-    ``job``: keys that are laid over the filled job. ``digest``: what the template must be, None for any.
+    ``job``: keys that are laid over the filled job. ``digest``: what the template must be, None for any. ``playbook``:
+    what takes the filled template, None for any.
     """
 
     name: str | None = None
@@ -33,6 +40,7 @@ class TemplateRequest:
     inputs: t.Any = None
     inputs_path: str = "inputs"
     job: t.Any = None
+    playbook: str | None = None
 
 
 def read_catalogue(folders: t.Sequence[str], base: pathlib.Path, request: TemplateRequest) -> dict[str, object]:
@@ -51,17 +59,38 @@ def read_catalogue(folders: t.Sequence[str], base: pathlib.Path, request: Templa
     if request.name is None:
         return result
     template = _select(known, request.name, request.digest)
-    result |= {"survey_spec": build_survey(template), "table": _field_table(template)}
+    _require_playbook(template, request)
+    survey = build_survey(template)
+    # AWX refuses a survey without questions.
+    result |= {"table": _field_table(template), **({"survey_spec": survey} if survey["spec"] else {})}
     if request.inputs is None:
         return result
     filled = fill_template(template, request.inputs, request.inputs_path)
-    filled = job_templates.merge(filled, validators.dictionary(request.job or {}, "job"))
+    if template.kind == "job":
+        return {**result, **_complete_job(filled["job"], template, request)}
+    for service in parse_services(filled.get("services")):
+        if service.mode == "deploy" and service.kind != "shared_filesystem":
+            require_deployable(service, f"muster_services.{service.name}")
+    return {**result, **filled}
+
+
+def _require_playbook(template: CatalogueTemplate, request: TemplateRequest) -> None:
+    if request.playbook not in (None, template.playbook):
+        problem = f"template {template.name} is not for the playbook {request.playbook}"
+        raise InputError("name", problem, _USES[template.kind].format(template.playbook, template.name))
+    if request.job and template.kind != "job":
+        raise InputError("job", f"template {template.name} has services and no job", "Leave it out")
+
+
+def _complete_job(filled: dict[str, t.Any], template: CatalogueTemplate, request: TemplateRequest) -> dict[str, t.Any]:
+    """Return the checked job with the keys that are laid over it, and the template as it is recorded."""
+    overrides = validators.dictionary(request.job or {}, "job")
+    filled = job_templates.merge(filled, overrides)
     # A team's own presets are in folders that only training_job reads, which checks the job again.
     if filled.get("template") in (None, *job_templates.PRESETS):
         parse_job(filled, job_templates.PRESETS, lambda has_image: "kubernetes" if has_image else "hosts")
-    overrides = validators.dictionary(request.job or {}, "job")
     origin = RecordedTemplate(template.name, template.version, template.digest, request.inputs, overrides)
-    return {**result, "job": filled, "catalogue_template": validators.plain_value(origin)}
+    return {"job": filled, "catalogue_template": validators.plain_value(origin)}
 
 
 def _select(known: t.Mapping[str, CatalogueTemplate], name: str, digest: str | None) -> CatalogueTemplate:
@@ -101,6 +130,8 @@ def _describe(template: CatalogueTemplate, place: pathlib.Path) -> dict[str, obj
         "name": template.name,
         "version": template.version,
         "description": template.description,
+        "kind": template.kind,
+        "playbook": template.playbook,
         "digest": template.digest,
         "path": str(place),
         "inputs": {name: validators.plain_value(item) for name, item in template.fields.items()},
@@ -114,4 +145,6 @@ def _field_table(template: CatalogueTemplate) -> list[str]:
         rows.append((name, item.type, default, item.help))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
-    return [f"{template.name} {template.version}, digest {template.digest}", *lines]
+    head = f"{template.name} {template.version}, digest {template.digest}"
+    # Who reads it wants to train: the playbook is named where it is another one.
+    return [head if template.kind == "job" else f"{head}, for the playbook {template.playbook}", *lines]

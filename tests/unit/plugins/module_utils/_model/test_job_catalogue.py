@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job_catalog
     parse_template,
 )
 
+JOBS = {"name": "x"}
 CANARY = "hf_c4n4ry0123456789"
 INPUTS: dict[str, t.Any] = {
     "data": {"type": "text", "required": True, "help": "Folder of the data"},
@@ -40,7 +41,7 @@ TEMPLATE: dict[str, t.Any] = {"name": "ours", "version": "1", "description": "A 
 
 
 def fill(**answers: t.Any) -> dict[str, t.Any]:
-    return fill_template(parse_template(TEMPLATE, "ours.yml"), answers)
+    return t.cast("dict[str, t.Any]", fill_template(parse_template(TEMPLATE, "ours.yml"), answers)["job"])
 
 
 def test_a_whole_placeholder_keeps_its_type_and_what_has_no_answer_is_left_out() -> None:
@@ -102,6 +103,9 @@ def test_a_bad_answer_is_one_line(answers: dict[str, t.Any], said: str) -> None:
         ({"job": {"name": "${inputs.hub}"}}, "ours.yml.job.name: 'hub' is not an input"),
         ({"job": {"name": "${inputs.tag}-x"}}, "ours.yml.job.name: 'tag' stands inside text and may be missing"),
         ({"job": {"args": ["${inputs.Bad}"]}}, "ours.yml.job.args[0]: has a placeholder that cannot be read"),
+        ({"job": {}}, "ours.yml: of kind job needs job, and no other body"),
+        ({"services": [{"name": "x"}]}, "ours.yml: of kind job needs job, and no other body"),
+        ({"kind": "services"}, "ours.yml: of kind services needs services or variables, and no other body"),
         ({"job": {"name": "{{ x }}"}}, "ours.yml.job.name: has text of Jinja"),
     ],
 )
@@ -174,7 +178,76 @@ def test_a_question_has_a_default_and_limits_that_awx_takes(
     field: dict[str, object], expected: dict[str, object]
 ) -> None:
     """AWX wants the default in the type of the question, a choice as text, and whole limits."""
-    value = {"name": "own", "version": "1", "description": "d", "inputs": {"x": {"help": "h", **field}}, "job": {}}
+    value = {"name": "own", "version": "1", "description": "d", "inputs": {"x": {"help": "h", **field}}, "job": JOBS}
     (question,) = build_survey(parse_template(value, "own.yml"))["spec"]
     assert {name: question[name] for name in expected} == expected
     assert all(type(question[name]) is type(wanted) for name, wanted in expected.items())
+
+
+STORE: dict[str, t.Any] = {
+    "name": "store",
+    "version": "1",
+    "description": "A store",
+    "kind": "services",
+    "inputs": {"host": {"type": "text"}, "bucket": {"type": "text", "default": "b"}, "login": {"type": "secret"}},
+    "services": [
+        {
+            "name": "store",
+            "deploy": {"host": "${inputs.host}", "namespace": "${inputs.host}"},
+            "secret_ref": "${inputs.login}",
+            "resources": [{"ref": "${inputs.bucket}/x"}],
+        }
+    ],
+}
+
+
+def test_services_are_filled_and_a_mapping_without_answers_is_left_out() -> None:
+    template = parse_template(STORE, "store.yml")
+    assert (template.body, template.playbook) == ("services", "services")
+    assert fill_template(template, {}) == {"services": [{"name": "store", "resources": [{"ref": "b/x"}]}]}
+    login = {"from": "env", "keys": {"token": "T"}}
+    (entry,) = fill_template(template, {"host": "a", "login": login})["services"]
+    assert entry["deploy"] == {"host": "a", "namespace": "a"} and entry["secret_ref"] == login
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (CANARY, "inputs.login: takes a reference, not the secret itself"),
+        ({"from": "env", "keys": {"token": "{{ x }}"}}, "inputs.login.keys: must not contain text that Jinja"),
+        ({"from": "env", "keys": "x"}, "inputs.login.keys: must be a mapping"),
+        ({"from": "env", "binding": "b"}, "inputs.login: is a reference with from and any of path, keys"),
+    ],
+)
+def test_the_credential_of_a_service_is_a_reference(value: t.Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fill_template(parse_template(STORE, "store.yml"), {"login": value})
+    assert str(caught.value).startswith(said) and CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"services": [{"name": "x-${inputs.login}"}]}, "x.services[0].name: 'login' is not an input that can stand"),
+        ({"inputs": {"login": {"type": "secret", "name": "T"}}}, "x.inputs.login: of type secret has neither name"),
+        ({"variables": {"exporter_stack_dcgm": True}}, "x: of kind services needs services or variables, and no"),
+        (
+            {"services": [], "variables": {"other": 1}},
+            "x.variables.other: is not a variable of the role exporter_stack",
+        ),
+        ({"services": ["x"]}, "x.services[0]: must be a mapping"),
+        ({"kind": "jobs"}, "x.kind: must be one of job, services"),
+    ],
+)
+def test_a_bad_template_of_services_is_one_line(change: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_template({**STORE, **change}, "x")
+    assert str(caught.value).startswith(said)
+
+
+def test_the_survey_of_services_has_variables_of_its_own() -> None:
+    survey = build_survey(parse_template(STORE, "store.yml"))
+    assert [item["variable"] for item in survey["spec"]] == [
+        "muster_service_inputs_host",
+        "muster_service_inputs_bucket",
+    ]

@@ -10,16 +10,46 @@ import typing as t
 
 import pytest
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.plugin_utils._services.components import require_deployable
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_template_info.catalogue import (
     TemplateRequest,
     read_catalogue,
 )
 
+ROOT = pathlib.Path(__file__).parents[6]
 SHIPPED = {"accelerate": "accelerate", "deepspeed-zero3": "deepspeed_zero3", "pytorch-ddp": "pytorch_ddp"}
+SERVICES = ("dcgm", "grafana", "harbor", "minio", "mlflow", "prometheus", "rustfs", "vault")
+DEPLOY, BIND = {"host": "box"}, {"mode": "bind", "endpoint": "https://x.example.org:9000"}
+POD = {"namespace": "infra", "node": "n1", "size": "5Gi", "storage_class": "fast", "port": 9999}
+LOGIN = {"credentials": {"from": "env"}}
+# By template, answers with what the entry then is: its kind, its provider and its mode.
+FILLED: list[tuple[str, dict[str, t.Any], tuple[str, str, str]]] = [
+    ("minio", {**DEPLOY, "tls": True}, ("object_store", "minio", "deploy")),
+    ("minio", POD, ("object_store", "minio", "deploy")),
+    ("minio", {**BIND, **LOGIN, "region": "r", "bucket": "data"}, ("object_store", "minio", "bind")),
+    ("rustfs", DEPLOY, ("object_store", "rustfs", "deploy")),
+    ("rustfs", {**DEPLOY, "state": "absent", "delete_data": True}, ("object_store", "rustfs", "deploy")),
+    ("rustfs", BIND, ("object_store", "rustfs", "bind")),
+    ("vault", DEPLOY, ("secrets", "vault", "deploy")),
+    ("vault", {**BIND, "credentials": {"from": "env", "keys": {"token": "T"}}}, ("secrets", "vault", "bind")),
+    ("mlflow", {**DEPLOY, "login": True, "artifacts": "store"}, ("tracking", "mlflow", "deploy")),
+    ("mlflow", {**BIND, **LOGIN}, ("tracking", "mlflow", "bind")),
+    ("prometheus", {**DEPLOY, "alertmanager": "alerts"}, ("monitoring", "prometheus", "deploy")),
+    ("prometheus", BIND, ("monitoring", "prometheus", "bind")),
+    ("grafana", {**POD, "prometheus": "metrics"}, ("monitoring", "grafana", "deploy")),
+    ("grafana", {**BIND, **LOGIN}, ("monitoring", "grafana", "bind")),
+    (
+        "harbor",
+        {"endpoint": "https://h.example.org", "repository": "team/x", "mirror_of": "docker.io", **LOGIN},
+        ("registry", "harbor", "bind"),
+    ),
+]
 OURS = {"name": "ours", "version": "1", "description": "A job", "job": {"name": "x", "template": "our_preset"}}
 # The names of variables that training programs commonly read.
 NAMES = {"MODEL_NAME", "DATASET_PATH", "OUTPUT_DIR", "BATCH_SIZE", "MLFLOW_TRACKING_URI"}
@@ -36,7 +66,9 @@ def write(folder: pathlib.Path, **change: t.Any) -> None:
 
 def test_the_shipped_templates_are_listed(tmp_path: pathlib.Path) -> None:
     found = read(tmp_path)
-    assert [item["name"] for item in found["templates"]] == list(SHIPPED) and len(found["table"]) == len(SHIPPED)
+    kinds = {item["name"]: (item["kind"], item["playbook"]) for item in found["templates"]}
+    others = {name: ("services", "exporter_stack" if name == "dcgm" else "services") for name in SERVICES}
+    assert kinds == {**dict.fromkeys(SHIPPED, ("job", "train")), **others} and len(found["table"]) == 11
     assert "job" not in found and "survey_spec" not in found
 
 
@@ -113,3 +145,82 @@ def test_the_filled_job_comes_with_the_template_to_record(tmp_path: pathlib.Path
         "inputs": {"code": "./c", "hf_token": secret},
         "overrides": {"nodes": 3},
     }
+
+
+@pytest.mark.parametrize(("name", "answers", "expected"), FILLED)
+def test_a_shipped_service_is_an_entry_that_the_playbook_takes(
+    tmp_path: pathlib.Path, name: str, answers: dict[str, t.Any], expected: tuple[str, str, str]
+) -> None:
+    """The filled entry goes to the functions that check it when the playbook services runs."""
+    filled = read(tmp_path, name=name, inputs=answers, playbook="services")["services"]
+    (service,) = parse_services(filled)
+    assert (service.kind, service.provider, service.mode) == expected and service.state == answers.get(
+        "state", "present"
+    )
+    if service.mode == "deploy":
+        assert require_deployable(service, "x").provider == service.provider
+        place = service.deploy
+        assert place is not None and (place.host, place.namespace) == (answers.get("host"), answers.get("namespace"))
+        assert (place.size, place.node, place.port) == tuple(map(answers.get, ("size", "node", "port")))
+    else:
+        assert service.endpoint == answers["endpoint"] and service.deploy is None
+        assert (service.secret_ref is not None) == ("credentials" in answers)
+
+
+def test_every_shipped_service_was_filled() -> None:
+    assert {name for name, _answers, _expected in FILLED} == {*SERVICES} - {"dcgm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "said"),
+    [
+        ("minio", {}, "muster_services.minio.deploy: does not say where the service runs"),
+        ("minio", {"host": "a", "namespace": "b"}, "muster_services.minio.deploy: names a host and a namespace"),
+        ("minio", {**DEPLOY, "region": "r"}, "muster_services.minio.region: is for mode: bind"),
+        ("rustfs", {**BIND, "host": "a"}, "muster_services.rustfs.deploy: is for mode: deploy"),
+        ("grafana", {"namespace": "a"}, "muster_services.grafana.deploy.prometheus: is required"),
+        ("grafana", {"host": "a"}, "inputs.host: is not an input of template grafana"),
+        ("harbor", {"endpoint": "https://h/x", "repository": "r"}, "muster_services.harbor.endpoint: has a path"),
+        ("harbor", {"endpoint": "https://h"}, "inputs.repository: is required by template harbor"),
+        ("minio", {**BIND, "endpoint": "https://u:p4ss@h"}, "muster_services.minio.endpoint: must not contain a user"),
+    ],
+)
+def test_a_bad_answer_of_a_service_is_one_line(
+    tmp_path: pathlib.Path, name: str, answers: dict[str, t.Any], said: str
+) -> None:
+    with pytest.raises(MusterError) as caught:
+        read(tmp_path, name=name, inputs=answers)
+    assert str(caught.value).startswith(said) and "p4ss" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answers", [{}, {"image": "r/x:1", "runtime_class": "nvidia", "node_exporter": "false"}])
+def test_the_variables_of_dcgm_are_ones_of_its_role(tmp_path: pathlib.Path, answers: dict[str, t.Any]) -> None:
+    """Ansible checks them so when the playbook exporter_stack begins."""
+    filled = read(tmp_path, name="dcgm", inputs=answers, playbook="exporter_stack")["variables"]
+    specs = yaml.safe_load((ROOT / "roles" / "exporter_stack" / "meta" / "argument_specs.yml").read_text())
+    checked = ArgumentSpecValidator(specs["argument_specs"]["main"]["options"]).validate(filled)
+    assert not checked.error_messages
+    assert filled["exporter_stack_dcgm"] is True and filled["exporter_stack_node_exporter"] is not bool(answers)
+
+
+def test_a_template_is_run_by_its_own_playbook(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(MusterError, match="template minio is not for the playbook train. Run muster.training.services"):
+        read(tmp_path, name="minio", inputs={}, playbook="train")
+    with pytest.raises(MusterError, match="accelerate is not for the playbook services. Run muster.training.train"):
+        read(tmp_path, name="accelerate", inputs={}, playbook="services")
+    with pytest.raises(MusterError, match="job: template minio has services and no job. Leave it out"):
+        read(tmp_path, name="minio", inputs=DEPLOY, job={"nodes": 2})
+
+
+def test_a_template_that_asks_for_nothing_has_no_survey(tmp_path: pathlib.Path) -> None:
+    """AWX refuses a survey without questions."""
+    write(tmp_path / "mine", inputs={"hub": {"type": "secret", "name": "HF_TOKEN"}})
+    assert "survey_spec" not in read(tmp_path, "mine", name="ours")
+    assert read(tmp_path, name="minio")["survey_spec"]["spec"]
+
+
+def test_the_guide_shows_the_digest_of_the_template(tmp_path: pathlib.Path) -> None:
+    """Teams pin it: it changes with the content of the template alone."""
+    (found,) = (item for item in read(tmp_path)["templates"] if item["name"] == "pytorch-ddp")
+    page = (ROOT / "docs" / "docsite" / "rst" / "guide_catalogue.rst").read_text()
+    assert f"pytorch-ddp {found['version']}, digest {found['digest']}" in page
