@@ -45,6 +45,7 @@ FILLED = {
     "first host": {"192.0.2.11"},
     "second host": {"192.0.2.12"},
     "address of OpenBao": {"10.0.0.5:8200"},
+    "store": {"https://minio.example.com:9000"},
     "lost host": {"gpu-3"},
     "key": {"..."},
 }
