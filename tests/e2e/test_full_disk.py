@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import typing as t
 
 import pytest
@@ -81,3 +82,29 @@ def test_a_machine_that_is_back_with_an_empty_disk_answers(world: World, torch_p
     result = play.wait(120)
     assert "node-2 answers, but nothing of the run is left on it" in result.errors[0], result.output
     assert world.record()["outcome"] == "lost"
+
+
+def test_a_full_disk_of_the_controller_keeps_no_run_from_being_stopped(world: World, small_disk: pathlib.Path) -> None:
+    """Its follower ends and says that the run runs on; what only looks says the last that was read; cancel stops it."""
+    world.state = small_disk
+    # Each second 20 KB, so that what is read of it does not fit any more.
+    argv = [sys.executable, "-u", "-c", "import time\nwhile True: print('x' * 2000); time.sleep(0.1)"]
+    play = world.start(job=world.job(command=argv, checkpoints={"grace_s": 1}))
+    until(lambda: (world.run_folder() / "logs" / "node-1.log").exists(), "output")
+    try:
+        with (small_disk / "fill").open("wb") as handle:
+            while handle.write(b"x" * 512):
+                handle.flush()
+    except OSError:
+        pass
+    result = play.wait()
+    assert result.code == 2 and "keeps running and is not followed" in result.errors[0], result.output
+    assert "No space left on device" in result.errors[0] and "cancel" in result.errors[0]
+    seen = world.play("status")
+    assert seen.code == 0 and "as it was last read" in seen.output, seen.output
+    stopped = world.play("cancel")
+    assert stopped.code == 0 and "is stopped, and that cannot be recorded" in stopped.output, stopped.output
+    assert world.processes() == {}
+    (small_disk / "fill").unlink()
+    again = world.play("cancel")
+    assert again.code == 0 and world.record()["outcome"] == "cancelled", again.output

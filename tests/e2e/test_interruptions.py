@@ -103,7 +103,8 @@ def test_the_same_command_after_an_interruption(world: World, moment: float | st
     assert result.code != 0 and ("Traceback" not in result.output or "PLAY [" not in result.output), result.output
     if (moment, kind) == ("ranks", "INT"):
         (line,) = [line for line in result.output.splitlines() if line.startswith(f"Run {world.run_id} ")]
-        assert "running on node-1, node-2. Follow it: ansible-playbook -i " in line
+        assert "running on node-1, node-2. Follow it (with -e muster_state, -e muster_job as at its start): " in line
+        assert " as at its start): ansible-playbook -i " in line
         assert f"muster.training.cancel -e muster_run_id={world.run_id}" in line
     began = world.ranks()
     assert_ends_well(world, world.start(job=job))

@@ -39,7 +39,7 @@ def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     follow, stop = (
         playbook_command(name, record.inventory, record.command_line, **which) for name in ("train", "cancel")
     )
-    return f"Run {record.run_id} {state}{where}. Follow it: {follow} · stop it: {stop}"
+    return f"Run {record.run_id} {state}{where}. Follow it{_as_given(record)}: {follow} · stop it: {stop}"
 
 
 def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenCheckpoint] | None = None) -> str:
@@ -50,7 +50,13 @@ def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenC
     saved = record.checkpoint
     kept = "it reported no checkpoint" if saved is None else _describe_kept(saved, seen or {})
     again = playbook_command("train", record.inventory, record.command_line, muster_run_id=record.run_id)
-    return f"run {record.run_id} is stopped{f' on {where}' if where else ''}; {kept}. Continue it: {again}"
+    stopped = f"run {record.run_id} is stopped{f' on {where}' if where else ''}"
+    return f"{stopped}; {kept}. Continue it{_as_given(record)}: {again}"
+
+
+def _as_given(record: RunRecord) -> str:
+    """Return what a person has to add to the command of a start: values are not kept, for they may be secrets."""
+    return f" (with -e {', -e '.join(record.unrepeated)} as at its start)" if record.unrepeated else ""
 
 
 def _describe_kept(saved: SavedCheckpoint, seen: t.Mapping[str, SeenCheckpoint]) -> str:

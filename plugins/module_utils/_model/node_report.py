@@ -56,11 +56,15 @@ class UnitEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitReport:
-    """A unit of a run on a node. ``generation`` is the first attempt of its start."""
+    """A unit of a run on a node. ``generation`` is the first attempt of its start.
+
+    ``left``: how many processes of it run although its supervisor is gone.
+    """
 
     alive: bool = False
     end: UnitEnd | None = None
     generation: int | None = None
+    left: int = 0
 
     @property
     def is_lost(self) -> bool:
@@ -70,7 +74,8 @@ class UnitReport:
     @classmethod
     def from_dict(cls, value: Values) -> UnitReport:
         """Return the unit of an agent's answer; what this version does not know is passed over."""
-        return cls(bool(value.get("alive")), _read(UnitEnd, value.get("exit")), value.get("generation"))
+        end, left = _read(UnitEnd, value.get("exit")), value.get("left")
+        return cls(bool(value.get("alive")), end, value.get("generation"), left if isinstance(left, int) else 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -185,7 +185,9 @@ class PrintedSteps:
         known = [source for source in printed if source.rank is not None]
         state.source = sure or min(known, key=lambda source: source.rank or 0, default=printed[0])
         held, state.held = state.held, []
-        self._usual = state.source
+        if self._usual is None or self._usual.rank != 0:
+            # Rank 0 is waited for in the next attempt, too, where it was read late in this one or printed nothing.
+            self._usual = state.source
         if any(not state.source.is_same(source) for source in printed) or state.source.rank:
             self._tell(READ, attempt, node=state.source.node, rank=state.source.rank)
         return [

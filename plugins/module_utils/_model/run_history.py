@@ -246,18 +246,18 @@ class RunHistory:
             self._pending.append(line)
             return True
         self._recent.append(line)
-        step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
-        if isinstance(step, int):
+        step, saved, resumed = (_read_count(line, key) for key in ("step", "checkpoint_step", "resumed_from_step"))
+        if step is not None:
             self.readings.add_step(at, step)
             self._take_step(attempt, at, step, line)
-        if isinstance(saved, int):
+        if saved is not None:
             self.readings.add_checkpoint(at)
             if _is_newest(attempt, at, self._saved_in):
                 self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
                 self.layout = str(line["layout"]) if line.get("layout") else None
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
-        if isinstance(resumed, int):
+        if resumed is not None:
             attempt.resumed_from = resumed
         return True
 
@@ -564,6 +564,12 @@ def _node_of(line: Line) -> str | None:
 
 def _with_number(lines: t.Iterable[Line], name: str) -> list[tuple[int, Line]]:
     return [(value, line) for line in lines if isinstance(value := line.get(name), int)]
+
+
+def _read_count(line: Line, key: str) -> int | None:
+    """Return a number of steps that a line says; some programs count an evaluation before the first one as -1."""
+    value = line.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _is_figure(value: object) -> t.TypeGuard[float]:

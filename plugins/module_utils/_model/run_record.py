@@ -166,7 +166,8 @@ class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
     ``leases`` are the tokens of rented machines in the ledger, by node; ``inventory`` is the file that the nodes come
-    from; ``command_line`` are the options of ansible-playbook that name inventory and files of variables.
+    from; ``command_line`` are the options of ansible-playbook that name inventory and files of variables,
+    ``unrepeated`` the names of the variables that were given by value.
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
     checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
@@ -224,6 +225,7 @@ class RunRecord:
     leases: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     inventory: str | None = f.field(_text, None)
     command_line: tuple[str, ...] = f.field(f.list_of(_text), ())
+    unrepeated: tuple[str, ...] | None = f.field(f.list_of(_text), None)
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     devices: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     catalogue_template: RecordedTemplate | None = f.field(f.section(RecordedTemplate, "keep"), None)
@@ -237,8 +239,8 @@ class RunRecord:
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", f.plain_value(self))
-        few = ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account", "catalogue_template")
-        own = [(values, key) for key in few]
+        few = ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account")
+        own = [(values, key) for key in (*few, "catalogue_template", "unrepeated")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

@@ -169,6 +169,7 @@ class WorkflowAction(ActionBase):
             connect=self.connect(variables),
             progress=self.reporter(),
             command_line=command_line.read_options(context.CLIARGS),
+            unrepeated=command_line.read_unrepeated(context.CLIARGS),
         )
 
     def reporter(self) -> progress.Reporter:

@@ -9,10 +9,14 @@ say where something is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import typing as t
 
+import yaml
+
+_OF_JOBS = ("muster_job", "muster_template", "muster_inputs", "muster_state")
 _PLACES = ("muster_train_hosts", "muster_node_hosts", "muster_kubeconfig", "muster_kube_context", "muster_cluster")
 
 
@@ -24,6 +28,23 @@ def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
     limit = [("--limit", str(arguments["subset"]))] if arguments.get("subset") else []
     extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _select_places(str(item))]
     return tuple(word for option in (*inventories, *connection, *limit, *extra) for word in option)
+
+
+def read_unrepeated(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
+    """Return the names of the variables that ``-e`` gave by value, which :func:`read_options` does not repeat.
+
+    Those of the collection's own settings of one command, such as ``muster_run_id``, are not those of a job.
+    """
+    names: dict[str, None] = {}
+    for item in map(str, arguments.get("extra_vars") or ()):
+        if item.startswith(("{", "[")):
+            with contextlib.suppress(yaml.YAMLError):
+                given = yaml.safe_load(item)
+                names |= dict.fromkeys(map(str, given) if isinstance(given, dict) else ())
+        elif not item.startswith("@"):
+            with contextlib.suppress(ValueError):
+                names |= dict.fromkeys(name for word in shlex.split(item) for name in [word.partition("=")[0]])
+    return tuple(name for name in names if name not in _PLACES and (not name.startswith("muster_") or name in _OF_JOBS))
 
 
 def _select_places(value: str) -> list[str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import typing as t
 
 from ...module_utils._model.errors import MusterError, one_line
@@ -12,6 +13,8 @@ from ...module_utils._secrets.scrubber import scrub
 
 Result = dict[str, t.Any]
 _WORDS = ("msg", "detail")
+# What a disk of the controller that cannot be written says: not a defect of ours, and without a text of others.
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 def run_guarded(work: t.Callable[[], Result]) -> Result:
@@ -23,6 +26,8 @@ def run_guarded(work: t.Callable[[], Result]) -> Result:
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as exc:
+        if isinstance(exc, OSError) and exc.errno in _DISK:
+            return {"failed": True, "changed": False, "msg": scrub(_describe_disk(exc))}
         # A defect of ours. The text of a foreign exception may quote anything, so only its kind and place are shown.
         return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_raised_at(exc))}. Please report it"}
 
@@ -31,6 +36,11 @@ def _scrub_result(result: Result) -> Result:
     """Return a result whose words for people are single lines: they may quote what a program or a server said."""
     told = {key: one_line(value) for key, value in result.items() if key in _WORDS and isinstance(value, str)}
     return {**result, **told}
+
+
+def _describe_disk(exc: OSError) -> str:
+    what = f"{exc.filename} cannot be written" if exc.filename else "a file of the controller cannot be written"
+    return f"{what}: {exc.strerror}. Free space on the controller's disk, or set muster_state.path to another one"
 
 
 def _raised_at(exc: BaseException) -> str:

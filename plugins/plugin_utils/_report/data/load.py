@@ -306,7 +306,8 @@ def _is_late(line: Line, group: t.Sequence[Line], after: t.Iterable[Line]) -> bo
 
 def _read_step(line: Line) -> int | None:
     """Return the step of a line of training figures, None for the line with which a program starts."""
-    return None if "resumed_from_step" in line else parsing.read_integer(line.get("step"))
+    step = None if "resumed_from_step" in line else parsing.read_integer(line.get("step"))
+    return None if step is not None and step < 0 else step
 
 
 def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:

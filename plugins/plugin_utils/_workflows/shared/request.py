@@ -26,6 +26,7 @@ class RunRequest:
     """What the face hands over: options, the play's hosts with their variables, and how to reach them.
 
     ``command_line``: the options of ansible-playbook by which a later command finds the same machines and variables.
+    ``unrepeated``: the names of variables that were given by value, which may be secret.
     ``environment``: the variables of NCCL and gloo of each node, None for those of the cluster's fabric verdict.
     """
 
@@ -38,6 +39,7 @@ class RunRequest:
     progress: Progress
     environment: t.Mapping[str, Environment] | None = None
     command_line: tuple[str, ...] = ()
+    unrepeated: tuple[str, ...] = ()
 
     @property
     def surroundings(self) -> Surroundings:

@@ -13,7 +13,7 @@ import typing as t
 
 from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
-from ....module_utils._model.errors import MusterError, plain_lines
+from ....module_utils._model.errors import plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
@@ -284,8 +284,8 @@ class Follower:
             files.private_dir(place.parent)
             files.append_text(place, kept)
         except OSError as exc:
-            fix = "Free disk space, or move the file away, then run this command again to follow the run"
-            raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
+            # A write of a full disk does not name its file.
+            raise OSError(exc.errno, exc.strerror, str(place)) from exc
         if stream == "events":
             for line in files.parse_json_lines(text):
                 self._take_event(line)

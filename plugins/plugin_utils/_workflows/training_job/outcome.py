@@ -12,11 +12,12 @@ import typing as t
 
 from ....module_utils._model import account
 from ....module_utils._model.drill import NO_STEP_FIX, describe_time
-from ....module_utils._model.errors import MusterError, one_line
+from ....module_utils._model.errors import MusterError, RefusedError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
 from ..shared import run_record
+from ..shared.progress import Progress
 from ..shared.request import Result
 from ..shared.state_dir import load_record
 from .follower import Follower, RunOutcome
@@ -146,7 +147,7 @@ def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     return {**result, "failed": True, "run": short, "msg": msg}
 
 
-def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord, bool]:
+def record_cancelled(folder: pathlib.Path, record: RunRecord, progress: Progress) -> tuple[RunRecord, bool]:
     """Record that a run was cancelled, once nothing of it runs any more; return its record, and whether that is new.
 
     Its follower may have recorded its end meanwhile, with what its ranks said last.
@@ -156,9 +157,21 @@ def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord
         return known, not record.is_ended
     now = time.time()
     ended = run_record.end_record(known, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
-    run_record.write_record(folder, ended)
-    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    try:
+        run_record.write_record(folder, ended)
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    except OSError as exc:
+        # It is stopped, and its machines are deleted next: those that are left would cost money.
+        said = f"warning: run {record.run_id} is stopped, and that cannot be recorded in {folder}"
+        progress.say(f"{said}: {exc.strerror or exc}. Run cancel again once it can be written")
     return ended, True
+
+
+def describe_unwritten(run_id: str, folder: pathlib.Path, exc: OSError) -> RefusedError:
+    """Return the error of a follower that cannot keep what it reads, as on a full disk; its run is not touched."""
+    problem = f"run {run_id} keeps running and is not followed: {exc.filename or folder} cannot be written"
+    fix = "Free space there, or move the file away, then run train again: it reads what was missed. Or cancel the run"
+    return RefusedError(f"{problem}: {exc.strerror or exc}", fix)
 
 
 def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:

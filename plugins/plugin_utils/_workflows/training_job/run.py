@@ -28,13 +28,14 @@ def run(request: RunRequest) -> Dict:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     announce_end = _plan_notification(request)
     try:
-        if not request.check:
-            secret_leases.end_due(request, home)
         if request.options["state"] == "cancelled":
+            # First: nothing that the controller lacks is to keep a run from being stopped.
             done = _cancel(request, home)
             if not request.check:
                 secret_leases.end_due(request, home)
             return t.cast(Dict, done)
+        if not request.check:
+            secret_leases.end_due(request, home)
         return t.cast(Dict, announce_end(_start_or_follow(request, home)))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"

@@ -165,13 +165,18 @@ def _describe_parts(agents: t.Mapping[str, UnitReport], names: t.Sequence[str], 
     """Return what is said of a gang of which only a part runs: who has ended for a while, and whose part is gone."""
     running = [name for name in names if name in agents and agents[name].alive]
     ended = {name: agent.end for name, agent in agents.items() if agent.end and now - agent.end.at > _PARTED_S}
-    gone = [name for name in names if name in agents and agents[name].is_lost]
+    lost = [name for name in names if name in agents and agents[name].is_lost]
+    gone = [name for name in lost if not agents[name].left]
     words = []
     if running and ended:
         codes = ", ".join(f"{name} ended with exit code {end.exit_code}" for name, end in sorted(ended.items()))
         words.append(f"{codes}, {', '.join(running)} still {'runs' if len(running) == 1 else 'run'}")
     if gone:
         words.append(f"nothing of the run runs on {', '.join(gone)}: the train playbook starts it again")
+    if left := [f"{name} ({agents[name].left})" for name in lost if agents[name].left]:
+        # Nothing ends or restarts them, and what they print is read late.
+        said = f"processes of the run run without their supervisor on {', '.join(left)}"
+        words.append(f"{said}: the train playbook ends them and starts it again")
     return words
 
 

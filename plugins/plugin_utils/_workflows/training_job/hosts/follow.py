@@ -25,6 +25,7 @@ from ..outcome import (
     add_drill,
     build_result,
     check_attendance,
+    describe_unwritten,
     record_end,
 )
 from ..software import add_software
@@ -70,8 +71,11 @@ def follow_run(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
     )
     follower.notify = build_sender(request, plan.run_id)
-    with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
-        outcome = follower.run()
+    try:
+        with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
+            outcome = follower.run()
+    except OSError as error:
+        raise describe_unwritten(plan.run_id, folder, error) from error
     if outcome.cause in STANDING:
         outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)

@@ -32,7 +32,8 @@ def refresh_record(
 ) -> RunRecord:
     """Return the record of a run with what ``remotes``, the hosts that answer, have written since it was followed.
 
-    It is ended where all its hosts say that it has ended. A run that is being followed is left to its follower.
+    It is ended where all its hosts say that it has ended. A run that is being followed is left to its follower. Where
+    its folder cannot be written, as on a full disk, the record is as it was, which is said.
     """
     if record.is_ended or not remotes:
         return record
@@ -45,7 +46,14 @@ def refresh_record(
     with lock:
         # It may have been followed to its end a moment ago.
         current = load_record(folder) or record
-        return current if current.is_ended else _refresh(home, current, remotes, prices, progress)
+        if current.is_ended:
+            return current
+        try:
+            return _refresh(home, current, remotes, prices, progress)
+        except OSError as exc:
+            said = f"warning: run {current.run_id}: what its hosts have written since cannot be kept in {folder}"
+            progress.say(f"{said}: {exc.strerror or exc}. What is said of the run is as it was last read")
+            return current
 
 
 def wait_for_follower(home: StateHome, record: RunRecord, within_s: float) -> RunRecord:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -149,7 +150,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         raise _half_cancelled(run_id, sorted(answers), errors)
     record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
     if not record.is_ended:
-        record, _unused = record_cancelled(folder, record)
+        record, _unused = record_cancelled(folder, record, request.progress)
     if errors:
         raise most_telling_error(errors)
     _say_cancelled(request, record, was_ended, present)
@@ -168,7 +169,10 @@ def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[
     from ..stacks import describe_stacks, keep_stacks
 
     movement, said = read_movement(folder, time.time())
-    stood = describe_stacks(keep_stacks(remotes, run_id, folder)) if movement == "stalled" else ""
+    stood = ""
+    # A run is stopped whatever the controller's disk can take.
+    with contextlib.suppress(OSError):
+        stood = describe_stacks(keep_stacks(remotes, run_id, folder)) if movement == "stalled" else ""
     if stood:
         request.progress.say(f"run {run_id} stands, {said}: {stood}. Their stacks are in {folder / 'logs'}")
 

@@ -298,6 +298,7 @@ def _open_record(
         "generation": attempt,
         "inventory": _inventory(request, plan.hosts[0].name),
         "command_line": request.command_line,
+        "unrepeated": request.unrepeated or None,
         "catalogue_template": find_template(
             request.options.get("catalogue_template"), before, plan.job, plan.source.code_sha256
         ),

@@ -47,6 +47,7 @@ from ..outcome import (
     build_result,
     build_unfollowed_result,
     check_attendance,
+    describe_unwritten,
     record_end,
 )
 from ..requested import RequestedRun, open_run
@@ -415,6 +416,8 @@ def _follow(
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
+    except OSError as error:
+        raise describe_unwritten(plan.run_id, folder, error) from error
     fabric_file.write_verdict(folder, network_plan.on_nodes(record.hosts))
     return _conclude(plan, follower, outcome, record, guard, changed)
 
@@ -492,6 +495,7 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "generation": plan.first_attempt,
         "hosts": (),
         "command_line": run.asked.request.command_line,
+        "unrepeated": run.asked.request.unrepeated or None,
         "catalogue_template": find_template(
             run.asked.request.options.get("catalogue_template"), before, plan.job, source.code_sha256
         ),

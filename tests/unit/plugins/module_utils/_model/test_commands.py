@@ -63,3 +63,13 @@ def test_what_a_cancel_leaves() -> None:
     line = commands.describe_cancelled(saved, "a, b", {"a": SeenCheckpoint("/c", "ckpt-40.rank0.pt")})
     assert "run net-1 is stopped on a, b; its checkpoint of step 40 is kept in /mnt/c/net-1. Continue it: " in line
     assert line.endswith("-i INVENTORY -e @/job.yml muster.training.train -e muster_run_id=net-1")
+
+
+def test_what_a_start_was_given_by_value_is_named() -> None:
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py"}))
+    plain = run_record.new_record("net-1", job, 1000.0)
+    record = dataclasses.replace(plain, unrepeated=("job_name", "job_steps"))
+    added = " (with -e job_name, -e job_steps as at its start): ansible-playbook "
+    assert f"Continue it{added}" in commands.describe_cancelled(record, "a")
+    assert f"Follow it{added}" in commands.describe_left(record, commands.UNFOLLOWED, "default")
+    assert "unrepeated" in record.to_dict() and "unrepeated" not in plain.to_dict()

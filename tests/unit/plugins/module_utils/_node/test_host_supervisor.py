@@ -165,7 +165,7 @@ def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit
     orphan = eventually(lambda: unit.status()["child"], "the program")
     os.kill(unit.supervisor(), signal.SIGKILL)
     eventually(lambda: not unit.status()["alive"], "the supervisor's end")
-    assert processes.start_time(orphan) is not None and unit.status()["exit"] is None
+    assert processes.start_time(orphan) is not None and unit.status()["exit"] is None and unit.status()["left"] >= 1
     assert unit.start(*program) is True
     assert eventually(lambda: unit.status()["child"], "the new program") != orphan
     assert processes.start_time(orphan) is None and unit.status()["lost"] == 1

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._ansible.command_line import read_options
+from ansible_collections.muster.training.plugins.plugin_utils._ansible.command_line import read_options, read_unrepeated
 
 
 def test_inventories_and_files_of_variables_are_named_from_anywhere(
@@ -53,3 +53,16 @@ def test_a_limit_is_repeated() -> None:
 def test_of_one_option_only_the_places_are_repeated() -> None:
     given: dict[str, t.Any] = {"extra_vars": ("a=1 muster_cluster=lab 'muster_kubeconfig=/a b/k.yml'",)}
     assert read_options(given) == ("-e", "muster_cluster=lab", "-e", "muster_kubeconfig=/a b/k.yml")
+
+
+def test_the_names_of_variables_that_are_not_repeated() -> None:
+    """Their values may be secrets; those of files, places and of the command itself are not among them."""
+    given = (
+        "job_name=canc job_steps=3000",
+        "muster_train_hosts=a,b muster_run_id=x",
+        "@job.yml",
+        '{"muster_job": {"env": {"TOKEN": "hunter2"}}, "job_steps": 3, "muster_drill": {}}',
+        '{"broken',
+    )
+    assert read_unrepeated({"extra_vars": given}) == ("job_name", "job_steps", "muster_job")
+    assert read_unrepeated({}) == ()

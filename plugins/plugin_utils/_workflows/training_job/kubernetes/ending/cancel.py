@@ -61,7 +61,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
 
 def _record_cancelled(request: RunRequest, record: RunRecord, folder: pathlib.Path, existed: bool) -> Result:
     """Record and say that a run is stopped, whose object ``existed`` until now or not."""
-    ended, changed = record_cancelled(folder, record)
+    ended, changed = record_cancelled(folder, record, request.progress)
     if record.is_ended:
         said = f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more"
         request.progress.say(said)
@@ -83,7 +83,7 @@ def _record_gone(request: RunRequest, record: RunRecord, folder: pathlib.Path, c
     if exists:
         fix = "Cancel the run without muster_cluster_gone"
         raise RefusedError(f"run {record.run_id}: a cluster answers at {client.server}", fix)
-    ended, changed = record_cancelled(folder, record)
+    ended, changed = record_cancelled(folder, record, request.progress)
     if changed:
         said = f"run {record.run_id} is recorded as cancelled: nothing of its cluster answers, and nothing was stopped"
         request.progress.say(said)

@@ -200,20 +200,23 @@ def test_a_run_that_is_continued_has_cost_what_its_first_start_did() -> None:
     )
 
 
-def test_the_account_of_a_run_that_is_running_is_renewed_every_minute() -> None:
-    first = run_record.update_record(new(), story(), {}, T0 + 100)
+def test_the_account_of_a_run_that_is_running_is_renewed_every_minute_and_more_often_while_it_is_young() -> None:
+    first = run_record.update_record(new(), story(), {}, T0 + 1000)
     assert first.account is not None and first.account.usd == {}
-    assert run_record.update_record(first, story(), {}, T0 + 159).account is first.account
-    later = run_record.update_record(first, story(), {}, T0 + 161).account
-    assert later is not None and sum(later.seconds.values()) == pytest.approx(161.0)
-    assert sum(first.account.seconds.values()) == pytest.approx(100.0)
+    assert run_record.update_record(first, story(), {}, T0 + 1059).account is first.account
+    later = run_record.update_record(first, story(), {}, T0 + 1061).account
+    assert later is not None and sum(later.seconds.values()) == pytest.approx(1061.0)
+    assert sum(first.account.seconds.values()) == pytest.approx(1000.0)
+    young = run_record.update_record(new(), story(), {}, T0 + 8)
+    assert run_record.update_record(young, story(), {}, T0 + 8.5).account is young.account
+    assert run_record.update_record(young, story(), {}, T0 + 14).account is not young.account
     # One of which a price is not known has seconds alone.
     long = story()
     for step in range(100_000):
         long.readings.add_step(T0 + step / 1e4, step)
-    assert run_record.update_record(first, long, {}, T0 + 199).account is first.account, "its steps are many"
-    assert run_record.update_record(first, long, {}, T0 + 202).account is not first.account
-    unknown = run_record.update_record(new(), story(), {"b": None}, T0 + 100).account
+    assert run_record.update_record(first, long, {}, T0 + 1099).account is first.account, "its steps are many"
+    assert run_record.update_record(first, long, {}, T0 + 1102).account is not first.account
+    unknown = run_record.update_record(new(), story(), {"b": None}, T0 + 1000).account
     assert unknown is not None and unknown.usd is None and unknown.seconds == first.account.seconds
 
 

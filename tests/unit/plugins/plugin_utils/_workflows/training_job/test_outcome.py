@@ -34,6 +34,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     record_cancelled,
     record_end,
 )
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
 
@@ -136,12 +137,14 @@ def test_a_cancelled_run_keeps_the_end_that_its_follower_recorded(tmp_path: path
     """It has what the ranks said last; the controller that cancels has read the record before."""
     running = run_record.new_record("r", {"nodes": 2}, 1.0)
     run_record.write_record(tmp_path, running)
-    ended, new = record_cancelled(tmp_path, running)
+    said = Said()
+    ended, new = record_cancelled(tmp_path, running, said)
     assert new and (ended.outcome, load_record(tmp_path)) == ("cancelled", ended)
     assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
     followed = dataclasses.replace(ended, detail="the run was cancelled: JobSet n/r was deleted", steps_lost=3)
     run_record.write_record(tmp_path, followed)
-    assert record_cancelled(tmp_path, running) == (followed, True) and record_cancelled(tmp_path, followed)[1] is False
+    assert record_cancelled(tmp_path, running, said) == (followed, True)
+    assert record_cancelled(tmp_path, followed, said)[1] is False
     assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
 
 

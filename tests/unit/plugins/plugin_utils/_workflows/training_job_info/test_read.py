@@ -167,6 +167,10 @@ def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) 
             ({"alive": True}, {"alive": False, "exit": None}),
             "nothing of the run runs on b: the train playbook starts it again",
         ),
+        (
+            ({"alive": True}, {"alive": False, "exit": None, "left": 2}),
+            "processes of the run run without their supervisor on b (2): the train playbook ends them and starts it again",
+        ),
     ],
 )
 def test_a_gang_of_which_a_part_runs(

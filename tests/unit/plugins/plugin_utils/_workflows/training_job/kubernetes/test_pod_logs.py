@@ -352,7 +352,7 @@ def test_a_log_is_not_written_to_what_a_link_leads_to(tmp_path: pathlib.Path, to
     told.tell_pod("a")
     told.heard.put(("line", ("a", stamped(1), b"x")))
     told.tell_main("Completed")
-    with pytest.raises(MusterError, match=r"logs/node-1\.log cannot be written: Too many levels of symbolic links"):
+    with pytest.raises(OSError, match=r"Too many levels of symbolic links: .*logs/node-1\.log"):
         follow(tmp_path, told)
     assert not (tmp_path / "precious").exists()
 
