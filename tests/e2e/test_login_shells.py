@@ -42,6 +42,7 @@ LOGINS: t.Final = {
     ),
     "terminal": (5, 'exec bash -c "$SSH_ORIGINAL_COMMAND"'),
     "stands": (6, "exec sleep 600"),
+    "bsd-csh": (7, 'exec bsd-csh -c "$SSH_ORIGINAL_COMMAND"'),
 }
 
 
@@ -104,7 +105,7 @@ def logins(tmp_path: pathlib.Path) -> t.Iterator[Logins]:
 
 def test_a_job_runs_whatever_the_login_is(world: World, logins: Logins) -> None:
     """csh and fish, a banner, words on standard error, and a command of ~/.bashrc that is not there."""
-    names = [name for name in ("tcsh", "fish", "noisy") if name == "noisy" or shutil.which(name)]
+    names = [name for name in ("tcsh", "bsd-csh", "fish", "noisy") if name == "noisy" or shutil.which(name)]
     print(f"logins: {', '.join(names)}")
     job = world.job(nodes=len(names))
     result = world.play(job=job, hosts=logins.hosts(*names), muster_train_hosts=",".join(names))

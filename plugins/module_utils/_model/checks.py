@@ -96,7 +96,7 @@ def check_gang(
             _check_gpus(job, name, report),
             *_check_memory(job, name, report),
         ]
-    checks += _check_required_checkpoint(job, reports)
+    checks += _check_checkpoint(job, reports)
     checks += [_check_same_version(package, reports) for package in _shared_packages(reports)]
     return checks
 
@@ -309,14 +309,20 @@ def _check_memory(job: Job, node: str, report: NodeReport) -> list[Check]:
     return [_build_check("memory", node, is_limited, report.manager, "systemd", problem, fix)]
 
 
-def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Check]:
-    """Of a shared folder one node must see a checkpoint; with a part per node each needs its own."""
-    if job.checkpoints.resume != "required" or job.checkpoints.binding:
+def _check_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Check]:
+    """Of a shared folder one node must see a checkpoint; with a part per node each needs its own.
+
+    Where none is required, one that is there has to be one that so many ranks can load.
+    """
+    if job.checkpoints.resume == "never" or job.checkpoints.binding:
         # With a binding it is looked for in the bucket too.
         return []
     found = {name: report.checkpoint for name, report in reports.items() if report.checkpoint}
     if any(report.is_running for report in reports.values()):
         return []
+    if job.checkpoints.resume != "required":
+        # In its own folder a node has a part, of which the number of ranks cannot be told.
+        return _check_ranks_of_checkpoint(job, found) if job.checkpoints.shared else []
     if job.checkpoints.shared and any(item.name for item in found.values()):
         return _check_ranks_of_checkpoint(job, found)
     fix = "Set checkpoints.resume: auto to start from the beginning, or name the run (muster_run_id) that saved one"
@@ -340,6 +346,7 @@ def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) 
     if (job.deepspeed_config.get("checkpoint") or {}).get("load_universal"):
         return []
     fix = "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
+    fix += "" if job.checkpoints.resume == "required" else "; to begin anew, set checkpoints.resume: never"
     return [
         _build_check(
             "checkpoint",

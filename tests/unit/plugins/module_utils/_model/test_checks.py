@@ -260,15 +260,20 @@ def test_a_required_checkpoint_must_be_there(a: str | None, b: str | None, share
     ("saved_by", "config", "failed"),
     [(16, {}, 0), (None, {}, 0), (4, {}, 2), (4, {"checkpoint": {"load_universal": True}}, 0)],
 )
-def test_a_checkpoint_of_zero_is_for_as_many_ranks_as_saved_it(saved_by: int | None, config: Dict, failed: int) -> None:
+@pytest.mark.parametrize("resume", ["required", "auto", "never"])
+def test_a_checkpoint_of_zero_is_for_as_many_ranks_as_saved_it(
+    saved_by: int | None, config: Dict, failed: int, resume: str
+) -> None:
     given = {**REQUIRED, "gpus_per_node": 8, "launcher": "deepspeed", "deepspeed_config": {"zero": 1, **config}}
+    given["checkpoints"] = {**given["checkpoints"], "resume": resume}
     seen = answer(checkpoint={"folder": "/mnt/c/x-1", "name": "global_step20", "world_size": saved_by})
     found = [
         check for check in preflight(seen, seen, wanted=job(**given)) if check.name == "checkpoint" and not check.ok
     ]
-    assert len(found) == failed
+    assert len(found) == (0 if resume == "never" else failed)
     said = "global_step20 in /mnt/c/x-1 was saved by 4 ranks (ZeRO), and the job has 16"
     assert all(check.problem == said and "load_universal" in check.fix for check in found)
+    assert all(("to begin anew" in check.fix) is (resume == "auto") for check in found)
 
 
 def test_a_run_that_is_running_is_followed_without_a_checkpoint() -> None:
