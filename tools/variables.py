@@ -40,6 +40,7 @@ MEANINGS = {
     "muster_template": "The template of the catalogue that is trained or shown.",
     "muster_template_digest": "The digest that muster_template must have. The default is any.",
     "muster_template_overrides": "Keys of a job that are laid over those of muster_template.",
+    "muster_catalogue_sources": "More sources of templates: folders, git at a commit, files behind HTTPS.",
     "muster_service_template": "The template of the catalogue that playbooks services and exporter_stack fill.",
     "muster_service_template_digest": "The digest that muster_service_template must have. The default is any.",
     "muster_service_inputs": "The answers to the inputs of muster_service_template, by name; nothing is evaluated.",

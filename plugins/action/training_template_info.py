@@ -17,6 +17,8 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "paths": {"type": "list", "elements": "path", "default": []},
+        # Not a list here: the model itself says, by name, what is wrong with an entry.
+        "sources": {"type": "raw"},
         "name": {"type": "str"},
         "digest": {"type": "str"},
         "playbook": {"type": "str", "choices": ["train", "services", "exporter_stack"]},
@@ -33,4 +35,4 @@ class ActionModule(WorkflowAction):
         asked = TemplateRequest(
             options["name"], options["digest"], inputs, variable or "inputs", options["job"], options["playbook"]
         )
-        return read_catalogue(options["paths"], self.base, asked)
+        return read_catalogue(options["paths"], self.base, asked, options["sources"])

@@ -22,6 +22,17 @@ options:
     type: list
     elements: path
     default: []
+  sources:
+    description:
+      - More sources of templates, a list of mappings. Each has C(path), C(git) or C(url). What is fetched is not kept.
+      - C(path) is a folder. C(git) is a repository with C(commit) (whole) and, where you like, C(tag), which must lead
+        to it, and C(folder), the folder with the templates. C(url) is one template file behind HTTPS with its
+        C(sha256).
+      - C(secret_ref) says where the credential of a repository or file behind HTTPS is, with C(from) (V(env), V(file)
+        or a service of secrets), C(path) and C(keys). It is a C(token), or C(username) and C(password). The default
+        names are E(CATALOGUE_TOKEN), E(CATALOGUE_USERNAME) and E(CATALOGUE_PASSWORD). C(ca) is a file with the
+        server's own authority.
+    type: raw
   name:
     description: The template to describe, and to fill where O(inputs) or O(inputs_variable) is set.
     type: str

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
 import sys
 
 import yaml
@@ -15,6 +16,15 @@ from ansible_collections.muster.training.tests.e2e.playbook_world import World
 PROGRAM = "import os; print('step=1 loss=0.5', os.environ['MODEL_NAME'])"
 INPUTS = {"job_name": {"type": "text", "required": True}, "model": {"type": "text", "required": True}}
 INPUTS |= {"nodes": {"type": "int", "default": 2, "max": 2}}
+
+
+def commit_all(folder: pathlib.Path) -> str:
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for argv in (["init", "--quiet"], ["add", "ours.yml"], ["commit", "--quiet", "-m", "one"]):
+        subprocess.run(["git", *identity, *argv], cwd=folder, check=True)
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True).stdout[
+        :40
+    ]
 
 
 def test_a_template_is_trained(world: World, tmp_path: pathlib.Path) -> None:
@@ -45,6 +55,14 @@ def test_a_template_is_trained(world: World, tmp_path: pathlib.Path) -> None:
     assert world.play(**chosen, muster_inputs=answers).changed == 0
     shown = world.play("status")
     assert f"ours 1.2.0 ({template['digest'][:12]})" in shown.output, shown.output
+
+    # The template of a repository is the same one, and so is the run.
+    source = {"git": f"file://{tmp_path}", "commit": commit_all(tmp_path)}
+    of_git = {"muster_template": "ours", "muster_inputs": answers}
+    again = world.play(**of_git, muster_catalogue_sources=[source])
+    assert again.code == 0 and again.changed == 0, again.output
+    moved = world.play(**of_git, muster_catalogue_sources=[{**source, "commit": "a" * 40}])
+    assert moved.code != 0 and "muster_catalogue_sources[0].commit: file://" in moved.output, moved.output
 
     # The same job by hand is the same run.
     hand = world.play(job={**by_hand, "nodes": 2, "env": {"MODEL_NAME": "small"}})

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One request to a bound server with its credentials, which are in no message."""
+"""One request to a server with its credentials, which are in no message."""
 
 from __future__ import annotations
 
@@ -25,28 +25,44 @@ Keys = t.Mapping[str, str]
 
 def call(binding: Binding, keys: Keys, request: HttpRequest, allow: t.Collection[int] = ()) -> JsonResponse:
     """Send a request and decode its JSON. ApiError and TransportError show no credential."""
-    return _with_client(binding, keys, TIMEOUTS, None, lambda client: client.call(request, allow=allow))
+    return _with_client(
+        binding.endpoint, _trust(binding), keys, TIMEOUTS, None, lambda client: client.call(request, allow=allow)
+    )
+
+
+def fetch(endpoint: str, ca_path: str, keys: Keys, request: HttpRequest) -> HttpResponse:
+    """Send a request to a server that is not bound. ``ca_path``: a file with its authority, empty for those known.
+
+    Raises as :func:`call`.
+    """
+    tls = TlsOptions(ca_path=ca_path) if ca_path else None
+    return _with_client(endpoint, tls, keys, TIMEOUTS, None, lambda client: client.send(request))
 
 
 def send_once(
     binding: Binding, keys: Keys, request: HttpRequest, allow: t.Collection[int], timeouts: Timeouts
 ) -> HttpResponse:
     """Send a request a single time and return what answers it. Raises as :func:`call`."""
+    once = RetryPolicy(attempts=1)
     return _with_client(
-        binding, keys, timeouts, RetryPolicy(attempts=1), lambda client: client.send(request, allow=allow)
+        binding.endpoint, _trust(binding), keys, timeouts, once, lambda client: client.send(request, allow=allow)
     )
 
 
+def _trust(binding: Binding) -> TlsOptions | None:
+    return TlsOptions(ca_pem=binding.ca) if binding.ca else None
+
+
 def _with_client[Answer](
-    binding: Binding,
+    endpoint: str,
+    tls: TlsOptions | None,
     keys: Keys,
     timeouts: Timeouts,
     retry: RetryPolicy | None,
     ask: t.Callable[[HttpClient], Answer],
 ) -> Answer:
-    tls = TlsOptions(ca_pem=binding.ca) if binding.ca else None
     # Addresses of a mesh or of loopback have no certificate; that such a one shows a credential is the user's choice.
-    base = parse_base_url(binding.endpoint, "endpoint", allow_http=True)
+    base = parse_base_url(endpoint, "endpoint", allow_http=True)
     pool = ConnectionPool(timeouts=timeouts, tls=tls)
     try:
         return ask(HttpClient(base, timeouts=timeouts, retry=retry, exchange=pool, auth=_authorise(keys)))

@@ -45,6 +45,11 @@ _MONITORING_NAMES: t.Final = {
     "username": "PROMETHEUS_USERNAME",
     "password": "PROMETHEUS_PASSWORD",
 }
+_SOURCE_NAMES: t.Final = {
+    "token": "CATALOGUE_TOKEN",
+    "username": "CATALOGUE_USERNAME",
+    "password": "CATALOGUE_PASSWORD",
+}
 # As files of systemd take it without quotes.
 _DATABASE: t.Final = re.compile(r"postgresql(\+psycopg2)?://[^\s\"'\\]+\Z")
 _DATABASE_FORM: t.Final = "postgresql://USER:PASSWORD@HOST/NAME, with other signs than letters and digits as %XX"
@@ -82,12 +87,12 @@ def read_tracker_keys(binding: Binding, option: str, open_cluster: OpenCluster |
     :raises InputError: naming what is missing; never a value.
     """
     tracker = trackers.tracker_of(binding)
-    return _read_login(binding, tracker.sets, tracker.names, option, open_cluster)
+    return _read_login(binding.secret_ref, tracker.sets, tracker.names, option, open_cluster)
 
 
 def read_monitoring_keys(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> dict[str, str]:
     """Return the credentials of a Prometheus as :func:`read_tracker_keys` does: a token, or a user and a password."""
-    return _read_login(binding, (("token",), _LOGIN), _MONITORING_NAMES, option, open_cluster)
+    return _read_login(binding.secret_ref, (("token",), _LOGIN), _MONITORING_NAMES, option, open_cluster)
 
 
 def open_registry(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> RegistryAccess:
@@ -97,7 +102,7 @@ def open_registry(binding: Binding, option: str, open_cluster: OpenCluster | Non
     """
     from ..._services.registry.client import RegistryAccess
 
-    keys = _read_login(binding, (_LOGIN,), _REGISTRY_NAMES, option, open_cluster)
+    keys = _read_login(binding.secret_ref, (_LOGIN,), _REGISTRY_NAMES, option, open_cluster)
     password = Secret(keys["password"], f"{option}.secret_ref") if keys else None
     return RegistryAccess(binding.endpoint, binding.ca, keys.get("username", ""), password)
 
@@ -134,15 +139,24 @@ def read_webhook(
     return Secret(found[name], f"{option} ({name})"), token
 
 
+def read_source_login(
+    pointer: SecretPointer | None, option: str, open_cluster: OpenCluster | None = None
+) -> dict[str, str]:
+    """Return the credentials of a source of templates: a token, or a user and a password; none without a pointer.
+
+    Raises as :func:`read_tracker_keys`.
+    """
+    return _read_login(pointer, (("token",), _LOGIN), _SOURCE_NAMES, option, open_cluster)
+
+
 def _read_login(
-    binding: Binding,
+    pointer: SecretPointer | None,
     sets: t.Sequence[tuple[str, ...]],
     own_names: t.Mapping[str, str],
     option: str,
     open_cluster: OpenCluster | None,
 ) -> dict[str, str]:
     """Return the first of the sets of values that is there; none without a pointer."""
-    pointer = binding.secret_ref
     if pointer is None:
         return {}
     named = [wanted for wanted in sets if set(wanted) & set(pointer.keys)]

@@ -12,19 +12,21 @@ import typing as t
 import yaml
 
 from ....module_utils._model import job_templates, validators
+from ....module_utils._model.catalogue_source import CatalogueSource, parse_sources
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import parse_job
 from ....module_utils._model.job_catalogue import CatalogueTemplate, build_survey, fill_template, parse_template
 from ....module_utils._model.run_record import RecordedTemplate
 from ....module_utils._model.service import parse_services
 from ..._services.components import require_deployable
+from .sources import TemplateFile, read_source
 
 _SHIPPED = pathlib.Path(__file__).resolve().parents[4] / "roles" / "training_job" / "files" / "catalogue"
 _USES = {
     "job": "Run muster.training.{0} -e muster_template={1}",
     "services": "Run muster.training.{0} -e muster_service_template={1}",
 }
-Found = dict[str, tuple[CatalogueTemplate, pathlib.Path]]
+Found = dict[str, tuple[CatalogueTemplate, TemplateFile]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,17 +45,22 @@ class TemplateRequest:
     playbook: str | None = None
 
 
-def read_catalogue(folders: t.Sequence[str], base: pathlib.Path, request: TemplateRequest) -> dict[str, object]:
+def read_catalogue(
+    folders: t.Sequence[str], base: pathlib.Path, request: TemplateRequest, sources: t.Any = None
+) -> dict[str, object]:
     """Return the templates, and of the one that is asked for its filled job and its survey.
 
     :param folders: folders with templates besides those of the collection, relative to ``base``.
+    :param sources: more sources, as the user has written them.
     :raises InputError: for a template or an answer that is not right.
     """
-    found = _read_folders([_SHIPPED, *(pathlib.Path(base, folder).expanduser() for folder in folders)])
-    known = {key: template for key, (template, _place) in found.items()}
+    named = [(CatalogueSource(path=str(folder)), "paths") for folder in (_SHIPPED, *folders)]
+    named += [(item, f"sources[{index}]") for index, item in enumerate(parse_sources(sources, "sources"))]
+    found = _read_sources(named, base)
+    known = {key: template for key, (template, _file) in found.items()}
     result: dict[str, object] = {
         "changed": False,
-        "templates": [_describe(template, place) for template, place in found.values()],
+        "templates": [_describe(template, file.place) for template, file in found.values()],
         "table": [f"{item.name} {item.version}  {item.description}" for item in known.values()],
     }
     if request.name is None:
@@ -104,28 +111,26 @@ def _select(known: t.Mapping[str, CatalogueTemplate], name: str, digest: str | N
     return known[name]
 
 
-def _read_folders(folders: t.Sequence[pathlib.Path]) -> Found:
+def _read_sources(sources: t.Sequence[tuple[CatalogueSource, str]], base: pathlib.Path) -> Found:
     found: Found = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError("paths", f"{folder} is not a folder", "Name a folder on the controller")
-        for place in sorted(folder.glob("*.yml")):
-            template = parse_template(_read_file(place), str(place))
+    for source, option in sources:
+        for file in read_source(source, base, option):
+            template = parse_template(_read_yaml(file), file.place)
             if template.name in found:
-                other = found[template.name][1]
-                raise InputError("paths", f"{other} and {place} both have template {template.name}", "Rename one")
-            found[template.name] = template, place
+                other = found[template.name][1].place
+                raise InputError(option, f"{other} and {file.place} both have template {template.name}", "Rename one")
+            found[template.name] = template, file
     return found
 
 
-def _read_file(place: pathlib.Path) -> t.Any:
+def _read_yaml(file: TemplateFile) -> t.Any:
     try:
-        return yaml.safe_load(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as exc:
-        raise RefusedError(f"{place}: is not readable as YAML", "Fix it or remove it") from exc
+        return yaml.safe_load(file.content.decode())
+    except (ValueError, yaml.YAMLError) as exc:
+        raise RefusedError(f"{file.place}: is not readable as YAML", "Fix it or remove it") from exc
 
 
-def _describe(template: CatalogueTemplate, place: pathlib.Path) -> dict[str, object]:
+def _describe(template: CatalogueTemplate, place: str) -> dict[str, object]:
     return {
         "name": template.name,
         "version": template.version,
@@ -133,7 +138,7 @@ def _describe(template: CatalogueTemplate, place: pathlib.Path) -> dict[str, obj
         "kind": template.kind,
         "playbook": template.playbook,
         "digest": template.digest,
-        "path": str(place),
+        "path": place,
         "inputs": {name: validators.plain_value(item) for name, item in template.fields.items()},
     }
 

@@ -96,10 +96,10 @@ def test_a_checkout_that_was_cut_is_made_again(
 ) -> None:
     real = git_checkout._run_git
 
-    def cut(argv: list[str], option: str) -> str:
+    def cut(argv: list[str], option: str, *access: git_checkout.GitAccess | None) -> str:
         if "checkout" in argv:
             raise InputError(option, "git did not answer within 300 s")
-        return real(argv, option)
+        return real(argv, option, *access)
 
     with monkeypatch.context() as patch, pytest.raises(InputError):
         patch.setattr(git_checkout, "_run_git", cut)
