@@ -124,6 +124,11 @@ survey_spec:
       are C(muster_inputs_NAME), of services C(muster_service_inputs_NAME).
   returned: when O(name) is given and the template asks for anything but secrets
   type: dict
+train_questions:
+  description: The questions of such a survey for variables of the playbook C(train), to ask with those of any template.
+  returned: success
+  type: list
+  elements: dict
 table:
   description: The templates, or the inputs of the template O(name), as lines for people.
   returned: success

@@ -20,6 +20,7 @@ import typing as t
 import jinja2.sandbox
 import yaml
 
+from ansible_collections.muster.training.plugins.module_utils._model.job_catalogue import build_train_questions
 from ansible_collections.muster.training.tests.e2e.playbook_world import ROOT, everything
 from ansible_collections.muster.training.tests.e2e.service_world import ServiceWorld, services_python
 from ansible_collections.muster.training.tests.support import canary
@@ -95,7 +96,7 @@ class Awx:
         for place in (sent, container, back):
             place.mkdir()
         (sent / "project").symlink_to(self.project)
-        given = {item["variable"]: item["default"] for item in self.setup["awx_survey"]} | answers
+        given = {item["variable"]: item["default"] for item in build_train_questions()} | answers
         marks = {f"{name}_job_id": 7 for name in ("awx", "tower")} | {"awx_job_template_name": "muster train"}
         for place, text in {
             "inventory/hosts": self.inventory(job),

@@ -272,6 +272,25 @@ def join_answers(variable: str, variables: t.Mapping[str, t.Any]) -> Dict:
     return answers
 
 
+# Variables of the playbook train that a survey asks for with any template: what the question is called, and its field.
+_TRAIN_FIELDS: t.Final = {
+    "muster_run_id": ("Run id", TemplateInput("text", help="Empty for the job's own")),
+    "muster_extend": (
+        "Continue a run that has succeeded",
+        TemplateInput("bool", default=False, required=True, help="With another job, such as other arguments"),
+    ),
+    "muster_take_over": (
+        "Take over",
+        TemplateInput("bool", default=False, required=True, help="From a controller that is gone"),
+    ),
+}
+
+
+def build_train_questions() -> list[Dict]:
+    """Return the questions of a survey for the playbook train's own variables, without those of a template."""
+    return [_build_question(variable, name, item) for variable, (name, item) in _TRAIN_FIELDS.items()]
+
+
 def build_survey(template: CatalogueTemplate) -> Dict:
     """Return the survey of AWX that asks for the inputs of a template, in the shape of its ``survey_spec``.
 

@@ -139,6 +139,20 @@ def test_the_survey_asks_for_variables_of_the_playbook(sent: Sent) -> None:
     assert asked["muster_run_id"]["required"] is False and asked["muster_extend"]["default"] == "false"
 
 
+def test_a_template_has_a_job_template_whose_survey_asks_for_its_inputs(address: str, tmp_path: pathlib.Path) -> None:
+    made, survey = set_up(address, tmp_path, awx_template="pytorch-ddp")[-2:]
+    assert made[1]["name"] == "muster train pytorch-ddp"
+    assert json.loads(made[1]["extra_vars"]) == {"muster_template": "pytorch-ddp"}
+    asked = {question["variable"]: question for question in survey[1]["spec"]}
+    assert asked["muster_inputs_code"]["required"] is True and asked["muster_inputs_nnodes"]["default"] == 1
+    assert "muster_run_id" in asked and "muster_inputs_hf_token" not in asked
+    assert set_up(address, tmp_path, awx_template="pytorch-ddp") == []
+    sources = [{"path": str(tmp_path)}]
+    ((path, change),) = set_up(address, tmp_path, awx_template="pytorch-ddp", awx_catalogue_sources=sources)
+    assert path.startswith("PATCH /api/v2/job_templates/")
+    assert json.loads(change["extra_vars"])["muster_catalogue_sources"] == sources
+
+
 def test_the_image_has_what_the_collection_needs() -> None:
     value = yaml.safe_load((FOLDER / "execution-environment.yml").read_text())
     assert value["version"] == 3

@@ -15,7 +15,13 @@ from ....module_utils._model import job_templates, validators
 from ....module_utils._model.catalogue_source import CatalogueSource, parse_sources
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import parse_job
-from ....module_utils._model.job_catalogue import CatalogueTemplate, build_survey, fill_template, parse_template
+from ....module_utils._model.job_catalogue import (
+    CatalogueTemplate,
+    build_survey,
+    build_train_questions,
+    fill_template,
+    parse_template,
+)
 from ....module_utils._model.run_record import RecordedTemplate
 from ....module_utils._model.service import parse_services
 from ..._services.components import require_deployable
@@ -60,6 +66,7 @@ def read_catalogue(
     known = {key: template for key, (template, _file) in found.items()}
     result: dict[str, object] = {
         "changed": False,
+        "train_questions": build_train_questions(),
         "templates": [_describe(template, file.place) for template, file in found.values()],
         "table": [f"{item.name} {item.version}  {item.description}" for item in known.values()],
     }
