@@ -78,3 +78,22 @@ def test_exporters_of_others_are_kept_and_an_operator_gets_rules_and_dashboards(
     finally:
         for plural in ("prometheusrules", "podmonitors"):
             client.delete("apiextensions.k8s.io/v1/CustomResourceDefinition", f"{plural}.monitoring.coreos.com")
+
+
+def test_a_template_of_the_catalogue_runs_dcgm(
+    api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """What the template fills in reaches the objects; the one of the command line is stronger than both."""
+    roles = Roles(api, tmp_path)
+    inputs = {"namespace": namespace, "node_exporter": False, "image": "registry.example.org/dcgm:1", "wait_s": 1}
+    values: t.Any = {"muster_service_template": "dcgm", "muster_service_inputs": inputs}
+    # No controller gives a DaemonSet a status here, so that it is never ready.
+    roles.run("muster.training.exporter_stack", code=2, **values, exporter_stack_runtime_class="of-the-line")
+    (made,) = client.list("apps/v1/DaemonSet", namespace, labels=LABEL).items
+    spec: t.Any = made["spec"]["template"]["spec"]
+    assert [item["image"] for item in spec["containers"]] == ["registry.example.org/dcgm:1"]
+    assert spec["runtimeClassName"] == "of-the-line"
+    roles.run("muster.training.exporter_stack", **{**values, "muster_service_inputs": {**inputs, "state": "absent"}})
+    assert client.list("apps/v1/DaemonSet", namespace, labels=LABEL).items == []
+    refused = roles.run("muster.training.exporter_stack", code=2, **{**values, "muster_service_template": "minio"})
+    assert "template minio is not for the playbook exporter_stack. Run muster.training.services" in refused
