@@ -733,6 +733,9 @@ options:
       overrides:
         description: Keys of the job that were laid over the filled one.
         type: dict
+      source:
+        description: Where the template came from, as in O(muster.training.training_template_info#module:sources).
+        type: dict
   notify:
     description:
       - Where the end of the run is reported, as one line with its outcome and reason. A failure to do so is a warning.

@@ -115,7 +115,8 @@ variables:
   type: dict
 catalogue_template:
   description:
-    - Of a job the C(name), C(version) and C(digest) of the template, its answers (C(inputs)) and O(job) (C(overrides)).
+    - Of a job the C(name), C(version) and C(digest) of the template, its answers (C(inputs)), O(job) (C(overrides))
+      and where it came from (C(source), empty for one of the collection).
   returned: with RV(job)
   type: dict
 survey_spec:

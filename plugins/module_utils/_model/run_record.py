@@ -151,6 +151,7 @@ class RecordedTemplate:
     """The template of the catalogue that the job was filled from.
 
     ``inputs`` are the answers (of a secret its reference), ``overrides`` the keys of the job that were laid over it.
+    ``source`` is where it came from, without a reference to a credential; empty for one that the collection has.
     """
 
     name: str = f.field(f.text)
@@ -158,6 +159,7 @@ class RecordedTemplate:
     digest: str = f.field(f.text)
     inputs: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     overrides: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+    source: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 

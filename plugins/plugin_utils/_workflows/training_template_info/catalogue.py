@@ -81,7 +81,8 @@ def read_catalogue(
         return result
     filled = fill_template(template, request.inputs, request.inputs_path)
     if template.kind == "job":
-        return {**result, **_complete_job(filled["job"], template, request)}
+        source = found[template.name][1].source
+        return {**result, **_complete_job(filled["job"], template, request, source)}
     for service in parse_services(filled.get("services")):
         if service.mode == "deploy" and service.kind != "shared_filesystem":
             require_deployable(service, f"muster_services.{service.name}")
@@ -96,14 +97,20 @@ def _require_playbook(template: CatalogueTemplate, request: TemplateRequest) -> 
         raise InputError("job", f"template {template.name} has services and no job", "Leave it out")
 
 
-def _complete_job(filled: dict[str, t.Any], template: CatalogueTemplate, request: TemplateRequest) -> dict[str, t.Any]:
+def _complete_job(
+    filled: dict[str, t.Any], template: CatalogueTemplate, request: TemplateRequest, source: CatalogueSource
+) -> dict[str, t.Any]:
     """Return the checked job with the keys that are laid over it, and the template as it is recorded."""
     overrides = validators.dictionary(request.job or {}, "job")
     filled = job_templates.merge(filled, overrides)
     # A team's own presets are in folders that only training_job reads, which checks the job again.
     if filled.get("template") in (None, *job_templates.PRESETS):
         parse_job(filled, job_templates.PRESETS, lambda has_image: "kubernetes" if has_image else "hosts")
-    origin = RecordedTemplate(template.name, template.version, template.digest, request.inputs, overrides)
+    # Where a credential is differs between people, and the catalogue's own place between machines.
+    known = (
+        {} if source.path == str(_SHIPPED) else validators.changed_value(dataclasses.replace(source, secret_ref=None))
+    )
+    origin = RecordedTemplate(template.name, template.version, template.digest, request.inputs, overrides, known)
     return {"job": filled, "catalogue_template": validators.plain_value(origin)}
 
 

@@ -144,6 +144,7 @@ def test_the_filled_job_comes_with_the_template_to_record(tmp_path: pathlib.Path
         **{key: shown[key] for key in ("name", "version", "digest")},
         "inputs": {"code": "./c", "hf_token": secret},
         "overrides": {"nodes": 3},
+        "source": {},
     }
 
 

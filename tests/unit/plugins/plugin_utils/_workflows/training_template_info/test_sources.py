@@ -76,6 +76,9 @@ def test_a_commit_of_git_and_the_tag_that_leads_to_it(repository: pathlib.Path, 
     assert read(tmp_path, source)["version"] == "1"
     found = read(tmp_path, {**source, "tag": "v1"})
     assert found["path"] == f"file://{repository}@v1:catalogue/ours.yml"
+    asked = catalogue.TemplateRequest(name="ours", inputs={})
+    filled: t.Any = catalogue.read_catalogue([], tmp_path, asked, [{**source, "tag": "v1"}])
+    assert filled["catalogue_template"]["source"] == {**source, "tag": "v1"}
     git(repository, "tag", "--force", "v1")
     now = git(repository, "rev-parse", "HEAD")
     said = refuse(tmp_path, {**source, "tag": "v1"})
