@@ -11,6 +11,7 @@ import typing as t
 
 from .errors import RefusedError
 from .job import Job
+from .job_checkpoints import loads_universal
 from .node_report import InterpreterReport, NodeReport, PortProblem, SeenCheckpoint
 from .validators import VERSION_RULE
 
@@ -343,7 +344,7 @@ def _check_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Che
 
 def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) -> list[Check]:
     """Each rank loads a part of its own: a checkpoint of DeepSpeed's ZeRO is for as many ranks as saved it."""
-    if (job.deepspeed_config.get("checkpoint") or {}).get("load_universal"):
+    if loads_universal(job):
         return []
     fix = "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
     fix += "" if job.checkpoints.resume == "required" else "; to begin anew, set checkpoints.resume: never"

@@ -53,13 +53,21 @@ def kept_logs_folder(job: Job, run_id: str) -> str | None:
 def node_rules(job: Job) -> dict[str, t.Any]:
     """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, resume}``.
 
-    ``pattern`` is that of printed lines that report a checkpoint, where checkpoints are stored in a bucket.
+    ``pattern`` is that of printed lines that report a checkpoint, where checkpoints are stored in a bucket. ``ranks``:
+    how many ranks the job may have, where a folder of all nodes is looked into and DeepSpeed loads no universal one.
     """
     wanted = job.checkpoints
-    rules = {"format": wanted.format, "keep": wanted.keep, "required": wanted.resume == "required"}
+    rules: dict[str, t.Any] = {"format": wanted.format, "keep": wanted.keep, "required": wanted.resume == "required"}
     if wanted.binding and job.metrics.checkpoint_pattern:
         rules["pattern"] = job.metrics.checkpoint_pattern
+    if wanted.shared and wanted.resume != "never" and not loads_universal(job):
+        rules["ranks"] = sorted(job.world_sizes)
     return {**rules, "shared": must_be_shared(job), "resume": wanted.resume}
+
+
+def loads_universal(job: Job) -> bool:
+    """Return whether DeepSpeed loads a checkpoint that any number of ranks has saved."""
+    return bool((job.deepspeed_config.get("checkpoint") or {}).get("load_universal"))
 
 
 def checkpoint_to_find(job: Job, run_id: str) -> dict[str, t.Any] | None:

@@ -17,7 +17,7 @@ import struct
 import threading
 import typing as t
 
-from . import checkpoints, mount_marker
+from . import checkpoint_layouts, checkpoints, mount_marker
 from .files import read_text
 
 RUN_DIR = "/muster/run"
@@ -160,11 +160,22 @@ def require_mounts(mounts: t.Sequence[t.Mapping[str, t.Any]]) -> None:
 
 
 def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> None:
-    """Refuse to start where the job requires a checkpoint and there is none.
+    """Refuse to start where the job requires a checkpoint and there is none, or so many ranks cannot load it.
 
     :raises PodRefusal: naming the folder.
     """
-    if rules.get("required") and not checkpoints.list_complete(folder, rules["format"]):
+    if not rules.get("required") and not rules.get("ranks"):
+        return
+    found = checkpoints.list_complete(folder, rules["format"])
+    saved_by = checkpoint_layouts.count_ranks(folder / found[0].name) if found else None
+    if saved_by and rules.get("ranks") and saved_by not in rules["ranks"]:
+        # Each rank of DeepSpeed's ZeRO loads a part of its own.
+        asked = " or ".join(map(str, rules["ranks"]))
+        raise PodRefusal(
+            f"{found[0].name} in {folder} was saved by {saved_by} ranks (ZeRO), and the job has {asked}. "
+            "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
+        )
+    if rules.get("required") and not found:
         half = checkpoints.describe_half_saved(folder, rules["format"])
         raise PodRefusal(
             f"checkpoints.resume is required, and {folder} has no complete checkpoint{f': {half}' if half else ''}"

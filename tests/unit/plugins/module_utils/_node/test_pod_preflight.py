@@ -170,6 +170,24 @@ def test_a_checkpoint_that_is_required_is_looked_for_before_the_program(lab: Pod
     assert lab.run(lab.spec(0, ["echo", "ran"], checkpoints=rules)).lines == ["ran"]
 
 
+@pytest.mark.parametrize(("ranks", "starts"), [([2], True), ([1, 2], True), ([4], False), (None, True)])
+def test_a_checkpoint_that_so_many_ranks_cannot_load_is_refused(
+    lab: PodLab, tmp_path: pathlib.Path, ranks: list[int] | None, starts: bool
+) -> None:
+    rules = {"format": "auto", "keep": None, "required": False, "shared": True, **({"ranks": ranks} if ranks else {})}
+    saved = tmp_path / "checkpoints" / "global_step20"
+    saved.mkdir(parents=True)
+    for name in (
+        *(f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)),
+        "mp_rank_00_model_states.pt",
+    ):
+        (saved / name).write_text("x")
+    (saved.parent / "latest").write_text(saved.name)
+    end = lab.run(lab.spec(0, ["echo", "ran"], checkpoints=rules))
+    assert (end.lines == ["ran"]) is starts, end.text
+    assert ("was saved by 2 ranks (ZeRO), and the job has 4" in end.text) is not starts
+
+
 def test_what_the_driver_says_of_itself_and_of_a_gpu(tmp_path: pathlib.Path) -> None:
     assert pod_preflight.read_driver(tmp_path) == {"driver": None, "gpu_model": None}
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.91.07  Release Build  (dvs-builder@x)\n"
