@@ -73,7 +73,7 @@ MEANINGS = {
     "muster_prune_days": "Only runs that ended at least this many days ago.",
     "muster_prune_runs": "Names of the runs to remove instead.",
     "muster_prune_unfetched": "Whether to remove runs with the only copy of their newest checkpoint, too.",
-    "muster_prune_controller": "Whether to remove their folders on the controller, too.",
+    "muster_prune_controller": "Whether to remove their logs and reports on the controller, too; records stay.",
     "diagnose_logs": "A folder of logs to judge, without hosts and cluster.",
     "diagnose_namespace": "The namespace of the run's pods.",
     "diagnose_out": "A file for the findings as JSON.",

@@ -130,7 +130,8 @@ diagnosis:
     outcome:
       description:
         - C(fail) when a cause prevents the job from continuing, C(warn) when something costs speed.
-        - C(unproven) when it does not progress and no cause was found, C(pass) when it progresses without a problem.
+        - C(unproven) when it does not progress and no cause was found, C(pass) when it progresses without a problem,
+          or has succeeded.
       type: str
     state:
       description: One of C(not_started), C(starting), C(moving), C(slow), C(hanging) and C(ended).

@@ -31,7 +31,9 @@ options:
     elements: str
     default: []
   controller:
-    description: Whether to remove their records, logs and reports on the controller too.
+    description:
+      - Whether to remove their logs, metrics, reports and fetched files on the controller too. The record of a run
+        stays there, marked with the day, so that usage, status and M(muster.training.training_job) still know it.
     type: bool
     default: false
   unfetched:
@@ -71,7 +73,7 @@ freed_bytes:
   returned: success
   type: dict
 problems:
-  description: Hosts that could not be asked or cleaned, with the reason.
+  description: Hosts that could not be asked or cleaned, with the reason. The task fails then, once the others are done.
   returned: success
   type: dict
 table:

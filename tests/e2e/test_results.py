@@ -77,7 +77,12 @@ def test_files_are_fetched_and_old_runs_are_removed(world: World) -> None:
     assert len(list(world.nodes.glob("*/runs/*"))) == len(NODES)
     result = world.play("prune", muster_prune_keep=0, muster_prune_controller=True)
     assert result.code == 0 and "1 runs chosen" in result.output, result.output
-    assert not list(world.nodes.glob("*/runs/*")) and not list(world.state.glob("*/runs/*"))
+    assert not list(world.nodes.glob("*/runs/*")) and not list(world.state.glob("*/runs/*/logs"))
+    assert world.record()["pruned_at"] and "succeeded" in world.play("status").output
+    later = world.play("fetch", muster_fetch_dest=str(dest))
+    assert later.code and "removed by prune from" in later.errors[0], later.output
+    again = world.play(job=job, args=["--check"])
+    assert again.code == 0 and "has already succeeded" in again.output, again.output
 
 
 def test_requirements_are_installed_once_for_nodes_that_share_a_path(world: World) -> None:

@@ -131,4 +131,5 @@ def prune(world: World, run_id: str, checkpoint: pathlib.Path) -> None:
     code, output = world.controller.play("prune", muster_prune_runs=[run_id], muster_prune_controller=True)
     said = f"{run_id}: on no node; checkpoints stay in {world.mounted}/checkpoints/{run_id}"
     assert code == 0 and said in output, output
-    assert not list((world.controller.folder / "state").glob(f"*/runs/{run_id}")) and checkpoint.exists()
+    folders = list((world.controller.folder / "state").glob(f"*/runs/{run_id}"))
+    assert [(folder / "logs").exists() for folder in folders] == [False] and checkpoint.exists()

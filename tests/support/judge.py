@@ -368,7 +368,7 @@ SENTENCES = (
     claim("all codes", r"all ranks exited with code 0", all_zero),
     claim("exit code", r"(?:exited with|(?<!did not answer \()exit) code (?P<code>-?\d+)", exit_code),
     claim("last step", r"(?:·|\bstatus|ended,|moving,|trained to|Last) step:? (?P<step>\d+)\b(?! \d+ s)", last_step),
-    claim("last step", r"(?:ended|moving|hanging|stalled|slow), step (?P<step>\d+)", last_step),
+    claim("last step", r"(?:ended|moving|hanging|stalled|slow|succeeded)(?:, | · last )step (?P<step>\d+)", last_step),
     claim("loss", r"(?<!Final )\bloss (?P<loss>-?[\d.]+(?:e-?\d+)?|nan|NaN)\b", loss),
     claim("final loss", r"Final loss: (?P<loss>-?[\d.]+|nan|NaN)\b", loss),
     claim(

@@ -42,7 +42,7 @@ Steps lost
 The trained model is the checkpoint of step 4:
 """
 FETCH = 'TASK [Show]\n "msg": "fetched 1 of 1 files, 0.0 MB to /model: step-4.pt"'
-DIAGNOSE = "run e2e-1: UNPROVEN \N{MIDDLE DOT} ended, step 5 32 s ago \N{MIDDLE DOT} 0 of 2 ranks alive"
+DIAGNOSE = "run e2e-1: PASS \N{MIDDLE DOT} succeeded \N{MIDDLE DOT} last step 5 \N{MIDDLE DOT} nothing is left to find"
 
 
 def life(rank: int, **changes: t.Any) -> Life:
@@ -156,7 +156,7 @@ FALSE: list[tuple[str, dict[str, t.Any], dict[str, t.Any]]] = [
     ("did not resume", {"train": line("attempt 2 did not resume")}, {"lives": TWICE}),
     ("ranks", {"train": TRAIN.replace("ranks 2/2 \N{MIDDLE DOT} step 5", "ranks 1/2 \N{MIDDLE DOT} step 5")}, {}),
     ("ranks", {"page": PAGE + "2 of 2 ranks took part\n"}, {"lives": (life(0),)}),
-    ("ranks alive", {"diagnose": DIAGNOSE.replace("0 of 2", "2 of 2")}, {}),
+    ("ranks alive", {"diagnose": "run e2e-1: FAIL \N{MIDDLE DOT} ended \N{MIDDLE DOT} 2 of 2 ranks alive"}, {}),
     ("ranks on nodes", {"train": line("2 ranks on 2 nodes trained")}, {}),
     ("ranks on nodes", {"page": PAGE.replace("2 ranks on", "3 ranks on")}, {}),
     ("trained", {}, {"lives": (life(0, steps=(), losses=(), saves=()), life(1))}),

@@ -5,28 +5,35 @@
 
 A run that has not ended, that another controller owns, or that the controller does not know, is never touched.
 Checkpoints in a folder that the job names are not touched either: they are the result. A run whose newest checkpoint is
-in its own folder and nowhere else stays unless that is asked for.
+in its own folder and nowhere else stays unless that is asked for. On the controller the record of a run stays, of which
+usage is counted and by which ``train`` knows that it has ended.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import pathlib
 import shutil
 import typing as t
 
 from ...module_utils._model import job_checkpoints
-from ...module_utils._model.errors import InputError, MusterError
+from ...module_utils._model.errors import InputError, MusterError, one_line
 from ...module_utils._model.run_record import RunRecord
 from ...module_utils._node import checkpoint_sets, files
 from .._hosts.node_client import NodeClient, on_each_node
+from .shared import run_record
 from .shared.state_dir import StateHome, load_record
 from .training_job.load import load_recorded_job
 from .training_job_fetch import copies as run_copies
 
 _ANYWAY = "-e muster_prune_unfetched=true"
 _WAYS = f"Fetch it (muster.training.fetch -e muster_run_id=…), or remove the run with {_ANYWAY}"
+# What stays of a run on the controller: what happened, who fetched it, and credentials that may have to be revoked.
+_RECORD: t.Final = frozenset(
+    ("run.json", "copies.json", "events.jsonl", "claim.json", "offsets.json", "lock", "secret_leases.json")
+)
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Runs on a node, as its answer describes them.
 NodeRuns = dict[str, list[dict[str, t.Any]]]
@@ -50,7 +57,10 @@ class PruneRequest:
 def prune_runs(
     home: StateHome, hosts: t.Sequence[str], connect: Connect, wanted: PruneRequest, now: float
 ) -> dict[str, object]:
-    """Remove the runs and return ``{changed, runs, kept, freed_bytes {where: bytes}, problems, table}``."""
+    """Remove the runs and return ``{changed, runs, kept, freed_bytes {where: bytes}, problems, table}``.
+
+    It has ``failed`` and ``msg``, too, where a host was not read or not cleaned.
+    """
     chosen = choose_runs(home, wanted.keep, wanted.older_than_days, wanted.run_ids, now)
     owner = home.owner(create=False)["owner"]
     remotes = connect(hosts)
@@ -63,24 +73,41 @@ def prune_runs(
     kept = _find_kept(home, chosen, found, errors, wanted)
     due = {name: [run for run in runs if run["run_id"] not in kept] for name, runs in found.items()}
     going = {run_id: record for run_id, record in chosen.items() if run_id not in kept}
+    held = {run["run_id"] for runs in due.values() for run in runs}
+    bulky = {run_id for run_id in going if _list_bulky(home.run_folder(run_id))} if wanted.controller else set()
+    # Of one that was pruned before there is a record alone.
+    going = {run_id: record for run_id, record in going.items() if not record.pruned_at or run_id in held | bulky}
+    marked = [run_id for run_id, record in going.items() if wanted.controller and not record.pruned_at]
     freed = {name: sum(run["bytes"] for run in runs) for name, runs in due.items()}
     if not wanted.check:
         freed, more = _clean(home, remotes, due, now)
         errors.update(more)
     if wanted.controller:
-        freed["controller"] = _clean_controller(home, going, wanted.check)
+        freed["controller"] = _clean_controller(home, bulky | {*marked}, None if wanted.check else now)
     table = [
         *_build_table(disks, due, freed, len(going), wanted.check),
         *(_describe_run(record, due, wanted.check) for record in going.values()),
         *(f"{run_id} stays: {reason}" for run_id, reason in kept.items()),
     ]
     return {
-        "changed": any(due.values()) or bool(wanted.controller and going),
+        "changed": any(due.values()) or bool(bulky or marked),
         "runs": sorted(going),
         "kept": kept,
         "freed_bytes": freed,
         "problems": {name: str(error) for name, error in errors.items()},
         "table": table,
+        **_describe_failure(errors, len(remotes)),
+    }
+
+
+def _describe_failure(errors: t.Mapping[str, MusterError], count: int) -> dict[str, object]:
+    """Return ``{failed, msg}`` where hosts were not read or not cleaned: their disks are as full as they were."""
+    if not errors:
+        return {}
+    named = "; ".join(one_line(str(error)) for _name, error in sorted(errors.items()))
+    return {
+        "failed": True,
+        "msg": f"{len(errors)} of {count} hosts were not pruned: {named}. Mend them and prune again",
     }
 
 
@@ -111,8 +138,8 @@ def _find_kept(
     for run_id, record in chosen.items():
         reason = "" if wanted.unfetched else _find_only_copy(home, record, found, wanted.controller)
         silent = sorted(errors.keys() & {*record.node_names})
-        if not reason and wanted.controller and silent:
-            reason = f"{', '.join(silent)} did not answer, and only its record names what is there. Prune it later"
+        if not reason and wanted.controller and silent and not record.pruned_at:
+            reason = f"{', '.join(silent)} did not answer: what is there may have no other copy. Prune it later"
         if reason:
             kept[run_id] = reason
     return kept
@@ -192,7 +219,10 @@ def choose_runs(
     if run_ids:
         return {run_id: by_id[run_id] for run_id in run_ids}
     limit = now - older_than_days * 86400
-    return {record.run_id: record for record in records[keep:] if record.is_ended and _ended_at(record) <= limit}
+    # Of one that was pruned before only a node that did not answer then may have something: it takes no place.
+    former = [record for record in records if record.pruned_at]
+    old = [*[record for record in records if not record.pruned_at][keep:], *former]
+    return {record.run_id: record for record in old if record.is_ended and _ended_at(record) <= limit}
 
 
 def _ended_at(record: RunRecord) -> float:
@@ -216,16 +246,38 @@ def _clean(
     return dict(freed), dict(errors)
 
 
-def _clean_controller(home: StateHome, chosen: t.Iterable[str], check: bool) -> int:
-    """Remove the folders of runs on the controller, unless one is in use; return their bytes."""
+def _list_bulky(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return what a run's folder on the controller has beside its record: logs, metrics, reports, fetched files."""
+    return [place for place in folder.iterdir() if place.name not in _RECORD]
+
+
+def _clean_controller(home: StateHome, chosen: t.Iterable[str], now: float | None) -> int:
+    """Remove all but the records of runs on the controller, unless one is in use; return the bytes.
+
+    :param now: the day that the records get, None where nothing is to be removed.
+    """
     freed = 0
     for run_id in chosen:
-        folder = home.run_folder(run_id)
-        freed += sum(place.lstat().st_blocks * 512 for place in folder.rglob("*") if not place.is_dir())
-        if not check:
+        bulky = _list_bulky(home.run_folder(run_id))
+        inner = [place for item in bulky for place in (item, *item.rglob("*"))]
+        freed += sum(place.lstat().st_blocks * 512 for place in inner if not place.is_dir())
+        if now is not None:
             with home.lock(run_id, 0.0):
-                shutil.rmtree(folder)
+                for place in bulky:
+                    if place.is_dir() and not place.is_symlink():
+                        shutil.rmtree(place)
+                    else:
+                        place.unlink()
+                _mark_pruned(home.run_folder(run_id), now)
     return freed
+
+
+def _mark_pruned(folder: pathlib.Path, now: float) -> None:
+    """Record the day; the record keeps its time, which orders runs."""
+    before = (folder / "run.json").stat()
+    if (record := load_record(folder)) is not None:
+        run_record.write_record(folder, dataclasses.replace(record, pruned_at=run_record.format_time(now)))
+        os.utime(folder / "run.json", ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _build_table(

@@ -121,28 +121,31 @@ def _count_gpus(records: t.Iterable[RunRecord]) -> dict[str, int]:
 
 
 def _list_uses(record: RunRecord, now: float) -> t.Iterator[NodeUse]:
-    """Yield for each attempt the machines that it held; where its end is not known, a run that has ended held none."""
+    """Yield when a run held each machine, as its cost is counted.
+
+    Of a record of an earlier version it is the time of its attempts; where an end is not known, it is that of the run.
+    """
     asked = record.job.get("gpus_per_node") or 0
     team = record.backend_ref.namespace if record.backend_ref else None
     useful = useful_share_of_machines(record.account.seconds) if record.account else None
-    for attempt in record.attempts:
-        for node in attempt.nodes:
-            until = node.until or attempt.ended_at or record.ended_at
-            if node.since is None:
-                continue
-            yield NodeUse(
-                node=node.id,
-                token=node.token,
-                since=parse_time(node.since),
-                until=parse_time(until) if until else now,
-                run=record.run_id,
-                job=str(record.job.get("name") or record.run_id),
-                user=record.submitted_by,
-                team=team,
-                gpus=asked if isinstance(asked, int) else None,
-                usd_per_hour=node.price_usd_per_hour,
-                useful=useful,
-            )
+    former = [(node, attempt.ended_at) for attempt in record.attempts for node in attempt.nodes]
+    for node, ended_at in [(node, None) for node in record.held] or former:
+        until = node.until or ended_at or record.ended_at
+        if node.since is None:
+            continue
+        yield NodeUse(
+            node=node.id,
+            token=node.token,
+            since=parse_time(node.since),
+            until=parse_time(until) if until else now,
+            run=record.run_id,
+            job=str(record.job.get("name") or record.run_id),
+            user=record.submitted_by,
+            team=team,
+            gpus=asked if isinstance(asked, int) else None,
+            usd_per_hour=node.price_usd_per_hour,
+            useful=useful,
+        )
 
 
 def _build_table(

@@ -72,13 +72,14 @@ class NodeObservation:
 class RunObservation:
     """What all nodes of a run reported. ``world_size`` is what the job asks for, None when it is not known.
 
-    ``backend``: where it runs, for advice that holds there.
+    ``backend``: where it runs, for advice that holds there. ``succeeded``: by its record it has.
     """
 
     run_id: str
     nodes: tuple[NodeObservation, ...]
     world_size: int | None = None
     backend: Backend | None = None
+    succeeded: bool = False
 
     @property
     def now(self) -> float:
@@ -139,7 +140,10 @@ class StepProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunDiagnosis:
-    """The result. ``outcome``: fail, warn, pass (it progresses without any finding), unproven (no cause was found)."""
+    """The result. ``outcome``: fail, warn, pass, unproven (no cause was found).
+
+    pass: it progresses without any finding, or has succeeded.
+    """
 
     run_id: str
     outcome: Outcome
@@ -148,6 +152,11 @@ class RunDiagnosis:
     also: tuple[Cause, ...]
     ranks_expected: int | None
     ranks_alive: int
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Return whether the run has succeeded, and nothing is left to find."""
+        return self.outcome == "pass" and self.progress.state != "moving"
 
     def to_dict(self) -> dict[str, object]:
         """Return the diagnosis as JSON-able values."""
@@ -194,7 +203,13 @@ def conclude_diagnosis(
     """
     # What was reported before a run succeeded is over, as it is while its steps continue.
     ends = [rank.get("exit_code") for _node, rank in run.gang]
-    succeeded = progress.state == "ended" and bool(ends) and not any(code != 0 for code in ends)
+    is_over = progress.state in ("ended", "not_started")
+    if is_over and run.succeeded:
+        # Its folders may have been removed since, and its nodes may be gone.
+        current, logged = (), (*current, *logged)
+    succeeded = is_over and (run.succeeded or (bool(ends) and not any(code != 0 for code in ends)))
+    # Of ranks that no node has named nothing is known, unless the record says how the run ended.
+    is_proven = succeeded and (run.succeeded or len(ends) >= (run.rank_count or 0))
     moves = progress.state == "moving" or succeeded
     unique = list({(cause.code, cause.node, cause.evidence): cause for cause in (*current, *logged)}.values())
     by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
@@ -211,7 +226,8 @@ def conclude_diagnosis(
     causes = [*reasons, *leading]
     also = [cause for cause in unique if cause not in causes]
     noted = [cause for cause in unique if not succeeded or cause in current]
-    outcome = _judge(progress.state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(noted))
+    state = "succeeded" if is_proven else progress.state
+    outcome = _judge(state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(noted))
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
 
@@ -224,7 +240,7 @@ def _judge(state: str, *, is_fatal: bool, is_noted: bool) -> Outcome:
         return "unproven"
     if is_noted or state == "slow":
         return "warn"
-    return "pass" if state == "moving" else "unproven"
+    return "pass" if state in ("moving", "succeeded") else "unproven"
 
 
 def _find_reports_of_ends(leading: t.Sequence[Cause], logged: t.Sequence[Cause]) -> list[Cause]:

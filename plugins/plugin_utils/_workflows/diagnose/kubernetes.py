@@ -52,12 +52,14 @@ def diagnose_pods(
     world_size: int | None = None,
     nodes: int | None = None,
     saved_logs: pathlib.Path | None = None,
+    succeeded: bool = False,
 ) -> tuple[RunObservation, RunDiagnosis]:
     """Return the state of a run's pods, and its diagnosis.
 
     :param nodes: how many pods there should be, None when it is not known.
     :param saved_logs: the folder of logs on the controller, for pods that no longer exist.
-    :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run.
+    :param succeeded: whether the record says so.
+    :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run, and it has not succeeded.
     """
     warnings = [event for event in events.read_problems(client, namespace) if _is_about_run(event.object, run_id)]
     snapshots = _read_pods(client, namespace, run_id)
@@ -65,10 +67,10 @@ def diagnose_pods(
         snapshots = list(_read_saved_logs(saved_logs))
     started = [pod for pod in snapshots if pod.phase not in ("Pending", "Gone")]
     queued = [] if started else _find_queue_problems(client, namespace, run_id)
-    if not snapshots and not warnings and not queued:
+    if not snapshots and not warnings and not queued and not succeeded:
         raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
     observed = live_pods.observe_pods(snapshots, MARK, time.time())
-    observation = RunObservation(run_id, observed, world_size, "kubernetes")
+    observation = RunObservation(run_id, observed, world_size, "kubernetes", succeeded)
     causes = [*live_pods.find_pod_causes(snapshots), *_find_unready_nodes(client, snapshots)]
     causes += live_pods.find_cluster_causes([(problem.code, problem.text) for problem in queued], snapshots)
     if nodes is None or len(snapshots) < nodes or any(pod.waits or pod.phase == "Pending" for pod in snapshots):

@@ -66,6 +66,8 @@ class RecordedRun:
 
     run_id: str
     ended: bool = False
+    succeeded: bool = False
+    problems: tuple[str, ...] = ()
     on_kubernetes: bool = False
     hosts: tuple[str, ...] = ()
     nodes: int | None = None
@@ -84,6 +86,8 @@ class RecordedRun:
         return cls(
             run_id=str(record["run_id"]),
             ended=record["state"] == "ended",
+            succeeded=record["state"] == "ended" and record.get("outcome") == "succeeded",
+            problems=tuple(record.get("problems") or ()),
             on_kubernetes=record.get("backend") == "kubernetes",
             hosts=tuple(record.get("hosts") or ()),
             nodes=job.get("nodes"),
@@ -149,17 +153,18 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
 
     nodes, failed = on_each_node([remote for remote in remotes if remote.name in infos], take_observation)
     errors.update(failed)
-    if not errors and not any(_has_run(node) for node in nodes.values()):
+    known = record if record and record.run_id == run_id else None
+    succeeded = known is not None and known.succeeded
+    if not errors and not succeeded and not any(_has_run(node) for node in nodes.values()):
         raise RefusedError(
             f"run {run_id} does not exist on any host of the play", "Check muster_run_id and muster_train_hosts"
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
-    world_size = record.world_size if record and record.run_id == run_id else None
     observed = tuple({**nodes, **absent}[name] for name in names)
-    observation = RunObservation(run_id, observed, world_size, "hosts")
+    observation = RunObservation(run_id, observed, known.world_size if known else None, "hosts", succeeded)
     diagnosis = diagnose_live(observation)
     stood = _read_stacks(remotes, run_id) if diagnosis.progress.state in ("late", "hanging") else []
-    return _build_result(request, observation, diagnosis, stood)
+    return _build_result(request, observation, diagnosis, known, stood)
 
 
 def _read_stacks(remotes: t.Sequence[NodeClient], run_id: str) -> list[str]:
@@ -173,12 +178,19 @@ def _has_run(node: NodeObservation) -> bool:
     return bool(node.answer and (node.ranks or node.answer["units"]))
 
 
-def summarise(diagnosis: RunDiagnosis, gpus: str = "") -> list[str]:
-    """Return lines for people: the state, the GPUs, then a line for each cause with its fix."""
+def summarise(diagnosis: RunDiagnosis, gpus: str = "", problems: t.Sequence[str] = ()) -> list[str]:
+    """Return lines for people: the state, the GPUs, then a line for each cause with its fix.
+
+    :param problems: what the record of a run that has succeeded says against its result.
+    """
     progress = diagnosis.progress
     since = progress.since_step_s
     step = f", step {progress.last_step} {since:.0f} s ago" if since is not None else ""
     ranks = f"{diagnosis.ranks_alive} of {diagnosis.ranks_expected or 'unknown'} ranks alive"
+    if diagnosis.has_succeeded:
+        last = f" · last step {progress.last_step}" if progress.last_step is not None else ""
+        found = scrub(f"not clean: {'; '.join(problems)}") if problems else "nothing is left to find"
+        return [f"run {diagnosis.run_id}: PASS · succeeded{last} · {found}"]
     lines = [f"run {diagnosis.run_id}: {diagnosis.outcome.upper()} · {progress.state}{step} · {ranks}"]
     lines += [f"GPUs: {gpus}"] if gpus else []
     for cause in diagnosis.causes:
@@ -211,8 +223,9 @@ def _diagnose_pods(request: DiagnoseRequest, record: RecordedRun | None) -> dict
         world_size=record.world_size if record else None,
         nodes=record.nodes if record else None,
         saved_logs=request.home.run_folder(run_id) / "logs" if record else None,
+        succeeded=record is not None and record.succeeded,
     )
-    return _build_result(request, observation, diagnosis)
+    return _build_result(request, observation, diagnosis, record)
 
 
 def _find_record(request: DiagnoseRequest) -> RecordedRun | None:
@@ -287,14 +300,19 @@ def _read_steps(metrics: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[tuple[
 
 
 def _build_result(
-    request: DiagnoseRequest, observation: RunObservation, diagnosis: RunDiagnosis, stood: t.Sequence[str] = ()
+    request: DiagnoseRequest,
+    observation: RunObservation,
+    diagnosis: RunDiagnosis,
+    record: RecordedRun | None,
+    stood: t.Sequence[str] = (),
 ) -> dict[str, object]:
     document = {
         "schema": SCHEMA,
         **_scrub_evidence(diagnosis).to_dict(),
         "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
     }
-    lines = [*summarise(diagnosis, describe_gpus(observation)), *map(scrub, stood)]
+    problems = record.problems if record else ()
+    lines = [*summarise(diagnosis, describe_gpus(observation), problems), *map(scrub, stood)]
     for line in lines:
         request.progress.say(line)
     result: dict[str, object] = {

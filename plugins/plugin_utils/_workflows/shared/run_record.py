@@ -133,6 +133,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         restarts=story.restarts,
         steps_lost=steps,
         seconds_lost=round(seconds, 3),
+        held=tuple(_list_held_nodes(record, story, prices, now)),
         cost=_sum_cost(record, story, prices, now),
     )
     return dataclasses.replace(updated, account=_update_account(updated, story, prices, now))
@@ -202,6 +203,7 @@ def reopen_record(record: RunRecord, state: State, job: t.Mapping[str, t.Any]) -
     """
     size = dataclasses.replace(record.world_size, asked=job_world_size(job))
     ended = dataclasses.replace(record, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None)
+    ended = dataclasses.replace(ended, pruned_at=None)
     return dataclasses.replace(ended, state=state, job=dict(job), world_size=size)
 
 
@@ -275,19 +277,44 @@ def _sum_cost(record: RunRecord, story: RunHistory, prices: Prices, now: float) 
     return RunCost(round(sum(price * spent for price, spent in hours), 4), record.is_ended)
 
 
+def _list_held_nodes(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> t.Iterator[RunNode]:
+    """Yield from when until when each node was held, one for each stay; what is held still has no end."""
+    tokens = dict(record.leases)
+    for attempt in story.attempts:
+        tokens |= {name: given["token"] for name, given in story.nodes_of(attempt).items() if given.get("token")}
+    _started, ended = _read_bounds(record, story, now)
+    for name, price, stays in _list_all_stays(record, story, prices, now):
+        token = tokens.get(name)
+        for start, end in stays:
+            until = None if end == ended and not record.is_ended else format_time(end)
+            yield RunNode(name, token if isinstance(token, str) else None, format_time(start), until, price)
+
+
 def list_stays(
     record: RunRecord, story: RunHistory, prices: Prices, now: float
 ) -> list[tuple[float, list[tuple[float, float]]]] | None:
     """Return of each node its price (USD an hour) and from when until when it was held; None where one is not known."""
+    stays = _list_all_stays(record, story, prices, now)
+    priced = [(price, spans) for _name, price, spans in stays if price is not None]
+    return priced if len(priced) == len(stays) else None
+
+
+def _list_all_stays(
+    record: RunRecord, story: RunHistory, prices: Prices, now: float
+) -> list[tuple[str, float | None, list[tuple[float, float]]]]:
+    """Return of each node its name, its price if that is known, and from when until when it was held."""
+    started, ended = _read_bounds(record, story, now)
+    held = _list_held(story)
+    return [(name, price, _list_node_stays(name, story, held, started, ended)) for name, price in prices.items()]
+
+
+def _read_bounds(record: RunRecord, story: RunHistory, now: float) -> tuple[float, float]:
+    """Return from when until when the run holds nodes."""
     # What waits in a queue holds no node.
     started = _seconds(record.admitted_at or record.submitted_at)
     # What is recorded is when its last start was admitted: one that was continued held nodes before.
     started = min([started, *(item.started_at for item in story.attempts[:1] if record.admitted_at)])
-    ended = _seconds(record.ended_at) if record.ended_at else now
-    held = _list_held(story)
-    known = [(price, _list_node_stays(name, story, held, started, ended)) for name, price in prices.items()]
-    priced = [(price, stays) for price, stays in known if price is not None]
-    return priced if len(priced) == len(known) else None
+    return started, _seconds(record.ended_at) if record.ended_at else now
 
 
 def _seconds(stamp: str) -> float:
@@ -311,10 +338,11 @@ def _list_held(story: RunHistory) -> list[tuple[float, t.Collection[str]]]:
 def _list_node_stays(
     name: str, story: RunHistory, held: t.Sequence[tuple[float, t.Collection[str]]], started: float, ended: float
 ) -> list[tuple[float, float]]:
-    """Return when a node counts: from the first attempt with a rank on it to the one without, but while set back.
+    """Return when a node counts: from the first attempt with a rank on it to the one without.
 
-    Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
-    mpirun or Ray's head, counts for the whole run.
+    It does not while the run is set back, and between an end of the run and its continuation. Before the first attempt
+    and after the last one the run holds its nodes, too. A node without any rank, as under mpirun or Ray's head, counts
+    for the whole run.
     """
     used = [number for number, (_at, nodes) in enumerate(held) if name in nodes]
     if used and used[0] > 0:
@@ -322,7 +350,7 @@ def _list_node_stays(
     if used and used[-1] + 1 < len(held):
         ended = min(ended, held[used[-1] + 1][0])
     stays: list[tuple[float, float]] = []
-    for since, until in sorted(story.unplaced_spans()):
+    for since, until in sorted([*story.unplaced_spans(), *story.pauses]):
         if since > started:
             stays.append((started, min(since, ended)))
         started = max(started, until)

@@ -71,10 +71,15 @@ def note_pruned(folder: pathlib.Path, nodes: t.Iterable[str], at: float) -> None
     _write(folder, dataclasses.replace(known, pruned={**known.pruned, **dict.fromkeys(nodes, at)}))
 
 
-def describe_removal(copies: RunCopies) -> str:
-    """Return when ``prune`` removed the run's folder, and from which nodes."""
-    days = sorted({format_time(at)[:10] for at in copies.pruned.values() if isinstance(at, int | float)})
-    return f"removed by prune from {', '.join(sorted(copies.pruned))} on {', '.join(days)}"
+def describe_removal(copies: RunCopies, pruned_at: str | None = None) -> str:
+    """Return when ``prune`` removed the run's folder, and from which nodes; empty where it did not.
+
+    :param pruned_at: when it removed what the controller had of the run.
+    """
+    days = {format_time(at)[:10] for at in copies.pruned.values() if isinstance(at, int | float)}
+    days |= {pruned_at[:10]} if pruned_at else set()
+    places = [*sorted(copies.pruned), *(["the controller"] if pruned_at else [])]
+    return f"removed by prune from {', '.join(places)} on {', '.join(sorted(days))}" if places else ""
 
 
 def has_copy(

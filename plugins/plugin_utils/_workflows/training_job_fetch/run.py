@@ -265,7 +265,9 @@ class Fetch:
         if saved and reported and not any(reported in pathlib.PurePosixPath(name).parts for name in names):
             others = f" (the checkpoint that was reported for step {saved.step} is {reported}: muster_fetch_paths)"
         elif saved and not reported and str(saved.step) not in re.findall("[1-9][0-9]*", " ".join(names)):
-            others = f" (the last checkpoint that the program reported is of step {saved.step})"
+            found = [int(number) for number in re.findall("[1-9][0-9]*", " ".join(tops))]
+            newest = f"; the newest that was found is of step {found[0]}" if len({*found}) == 1 else ""
+            others = f" (the last checkpoint that the program reported is of step {saved.step}{newest})"
         return f"{', '.join(tops[:_SHOWN])}{more}{others}"
 
     def _build_missing_error(
@@ -286,10 +288,11 @@ class Fetch:
         problem = f"run {self.record.run_id}: {what} was not found in {place}{missing}"
         problem += f": {'; '.join(half_saved)}" if half_saved else ""
         copies = run_copies.read_copies(self.home.run_folder(self.record.run_id))
-        if errors is not None and copies.pruned:
+        removal = run_copies.describe_removal(copies, self.record.pruned_at)
+        if errors is not None and removal:
             dests = run_copies.list_whole(copies)
             fix = f"Its files were fetched to {', '.join(dests)}" if dests else "No copy that was fetched is known here"
-            return RefusedError(f"{problem}; it was {run_copies.describe_removal(copies)}", fix)
+            return RefusedError(f"{problem}; it was {removal}", fix)
         if not there:
             nothing = "No checkpoint of this run is" if errors is None else "No node that answers has a file"
             return RefusedError(problem, f"{nothing} there")

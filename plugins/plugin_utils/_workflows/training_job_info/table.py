@@ -110,7 +110,8 @@ def _reason(record: Record) -> str:
         return _shorten(str(live["detail"]))
     if record.get("outcome") in ("failed", "lost"):
         return _shorten(f"{record.get('cause') or 'unknown'}: {record.get('detail') or ''}".rstrip(": "))
-    return _shorten("; ".join(str(item) for item in record.get("problems") or [])) or _UNKNOWN
+    pruned = [f"its logs and metrics were removed by prune on {at[:10]}"] if (at := record.get("pruned_at")) else []
+    return _shorten("; ".join([*map(str, record.get("problems") or []), *pruned])) or _UNKNOWN
 
 
 def _shorten(text: str) -> str:

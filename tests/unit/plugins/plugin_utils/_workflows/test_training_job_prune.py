@@ -18,8 +18,13 @@ from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_prune as prune
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
+    StateHome,
+    load_record,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import copies as run_copies
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info.read import read_runs
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.usage_info import read_usage
 
 NOW = 1_000_000.0
 
@@ -89,10 +94,63 @@ def test_the_newest_and_the_young_stay(home: StateHome) -> None:
 
 
 def test_the_folders_of_the_controller(home: StateHome) -> None:
+    for age in range(4):
+        for name in ("logs/a.log", "metrics.jsonl", "report/report.html", "events.jsonl"):
+            place = home.run_folder(f"run-{age}") / name
+            files.private_dir(place.parent)
+            place.write_text("{}\n")
+    order, before = [folder.name for folder in home.runs()], tree(home)
     would = run(home, [], controller=True, check=True)
-    assert would["freed_bytes"]["controller"] > 0 and home.run_folder("run-3").exists()
+    assert would["freed_bytes"]["controller"] >= 9 * 512 and tree(home) == before
+    result = run(home, [], controller=True)
+    assert result["freed_bytes"] == would["freed_bytes"] and result["runs"] == ["run-1", "run-2", "run-3"]
+    assert tree(home)[:4] == before[:4], "what has not ended keeps all"
+    record = ["events.jsonl", "lock", "run.json"]
+    assert [sorted(place.name for place in home.run_folder(f"run-{age}").iterdir()) for age in (1, 2, 3)] == [
+        record
+    ] * 3
+    assert [folder.name for folder in home.runs()] == order, "the newest is the newest still"
+    again = run(home, [], controller=True)
+    assert (again["changed"], again["runs"], again["freed_bytes"]["controller"]) == (False, [], 0)
+
+
+def tree(home: StateHome) -> list[str]:
+    places = home.folder.glob("runs/**/*")
+    return sorted(str(place.relative_to(home.folder)) for place in places if place.is_file() and place.name != "lock")
+
+
+def test_a_pruned_run_is_still_known(home: StateHome) -> None:
+    """By usage, status and train; a run of the same name does not begin anew."""
+    stay = {"id": "a", "from": "1970-01-02T00:00:00+00:00", "to": "1970-01-02T02:00:00+00:00"}
+    change_record(home, "run-1", outcome="succeeded", held=[{**stay, "price_usd_per_hour": 2.0}], hosts=["a"])
+    before: t.Any = read_usage(home, ["job"], None, None, NOW)
+    run(home, [Node("a", [entry(home, "run-1")])], controller=True)
+    assert read_usage(home, ["job"], None, None, NOW) == before and before["total"]["usd"] == 4.0
+    record = load_record(home.run_folder("run-1"))
+    assert record is not None and (record.outcome, str(record.pruned_at)[:10]) == ("succeeded", "1970-01-12")
+    listed: t.Any = read_runs(home, "run-1")
+    assert "its logs and metrics were removed by prune on 1970-01-12" in listed["table"][1]
+    assert run_record.reopen_record(record, "starting", record.job).pruned_at is None
+    copies = run_copies.read_copies(home.run_folder("run-1"))
+    said = "removed by prune from a, the controller on 1970-01-12"
+    assert run_copies.describe_removal(copies, record.pruned_at) == said
+
+
+def test_what_a_node_has_of_a_pruned_run_is_removed_later(home: StateHome) -> None:
     run(home, [], controller=True)
-    assert [home.run_folder(f"run-{age}").exists() for age in range(4)] == [True, False, False, False]
+    node = Node("a", [entry(home, "run-2")])
+    result = run(home, [node])
+    assert (result["runs"], node.cleaned) == (["run-2"], ["run-2"])
+    change_record(home, "run-1", pruned_at=None)
+    assert sorted(prune.choose_runs(home, 2, 0, [], NOW)) == ["run-2", "run-3"], "pruned ones are none of the newest"
+
+
+def test_a_host_that_was_not_pruned_is_a_failure_that_names_it(home: StateHome) -> None:
+    nodes = [Node("a", [entry(home, "run-1")]), Node("c", None)]
+    result = run(home, nodes)
+    assert result["failed"] and nodes[0].cleaned == ["run-1"] and result["freed_bytes"] == {"a": 11}
+    assert result["msg"] == "1 of 2 hosts were not pruned: c: no answer. Mend them and prune again"
+    assert run(home, nodes, check=True)["failed"] and "failed" not in run(home, nodes[:1])
 
 
 def change_record(home: StateHome, run_id: str, **values: t.Any) -> None:
@@ -130,7 +188,7 @@ def test_the_only_copy_of_a_checkpoint_stays_and_is_named(home: StateHome, contr
     said = "it has a checkpoint that was not fetched: ckpt_300.pt (4.0 MB) on a. Fetch it (muster.training.fetch"
     assert said in result["table"][-1] and "muster_prune_unfetched=true" in result["table"][-1]
     result = run(home, [node], controller=controller, unfetched=True)
-    assert "run-1" in node.cleaned and home.run_folder("run-1").exists() is not controller
+    assert "run-1" in node.cleaned and (home.run_folder("run-1") / "run.json").exists()
     assert any(
         "run-1: removed from a" in line and "with the checkpoint ckpt_300.pt" in line for line in result["table"]
     )
@@ -236,7 +294,8 @@ def test_a_record_stays_where_a_node_of_the_run_is_silent(home: StateHome) -> No
     change_record(home, "run-1", hosts=["a", "b"])
     result = run(home, [Node("a", []), Node("b", None)], controller=True, unfetched=True)
     assert "b did not answer" in result["kept"]["run-1"] and home.run_folder("run-1").exists()
-    assert not home.run_folder("run-2").exists()
+    assert files.read_json(home.run_folder("run-2") / "run.json")["pruned_at"]
+    assert not files.read_json(home.run_folder("run-1") / "run.json").get("pruned_at")
 
 
 def test_what_was_removed_is_known_afterwards(home: StateHome) -> None:

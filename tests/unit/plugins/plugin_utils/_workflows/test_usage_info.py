@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
@@ -170,3 +171,31 @@ def test_a_machine_of_the_future_is_not_none(home: StateHome) -> None:
     write_ledger(home, event(50, "aaaaaaaa", "intent"), event(50, "aaaaaaaa", "created", id="i-1"))
     (line,) = t.cast("list[str]", read_usage(home, ["job"], None, None, NOW)["table"])
     assert "lab-h100-1-aaaaaaaa" in line and "in the future by this machine's clock" in line
+
+
+def test_usage_and_account_and_cost_of_a_run_are_one_sum(tmp_path: pathlib.Path) -> None:
+    """The run holds its nodes from its submission to its end: staging, start and stop are in all three."""
+    told, prices = RunHistory(), {"a": 360.0, "b": 360.0}
+    for number, name in enumerate("ab"):
+        begun = {"kind": "worker_started", "attempt": 1, "rank": number, "node": name, "at": ZERO + 3, "world_size": 2}
+        told.event(begun)
+    for step in range(1, 201):
+        told.metric({"attempt": 1, "rank": 0, "step": step, "at": ZERO + 3 + step / 10})
+    for number, name in enumerate("ab"):
+        ended = {"kind": "worker_ended", "attempt": 1, "rank": number, "node": name, "at": ZERO + 23.25, "exit_code": 0}
+        told.event(ended)
+    job = {"name": "mlp", "nodes": 2, "gpus_per_node": 0}
+    begun_record = run_record.new_record("mlp-1", job, ZERO, backend="hosts", hosts=("a", "b"))
+    running = run_record.update_record(begun_record, told, prices, ZERO + 10)
+    assert [(node.id, node.until) for node in running.held] == [("a", None), ("b", None)]
+    record = run_record.update_record(run_record.end_record(begun_record, ZERO + 25), told, prices, ZERO + 25)
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    home.run_folder("mlp-1").mkdir(parents=True)
+    for live, seconds in ((running, 10.0), (record, 25.0)):
+        run_record.write_record(home.run_folder("mlp-1"), live)
+        found: t.Any = read_usage(home, ["job"], None, None, ZERO + seconds)
+        assert live.account is not None and live.account.usd is not None
+        sums = (found["total"]["usd"], live.cost.usd, sum(live.account.usd.values()))
+        assert sums == pytest.approx((720 * seconds / 3600,) * 3, abs=0.001)
+    useful = (record.account.usd if record.account and record.account.usd else {})["useful"]
+    assert found["table"][1].split()[-2:] == [f"{100 * useful / 5.0:.0f}", "%"]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
     RunObservation,
@@ -12,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
+    diagnose_live,
     diagnose_text,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose.run import summarise
@@ -78,7 +81,22 @@ def test_a_job_that_became_slow() -> None:
 def test_a_run_that_ended_well_has_nothing_to_find() -> None:
     done = [rank(n, alive=False, exit_code=0) for n in range(2)]
     found = judged(look("a", done[0], steps=HUNG), look("b", done[1]))
-    assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
+    assert (found.progress.state, found.outcome, found.causes) == ("ended", "pass", ()) and found.has_succeeded
+    half = judged(look("a", rank(0, world_size=2, alive=False, exit_code=0)), look("b"))
+    assert half.outcome != "pass", "of the other rank nothing is known"
+
+
+def test_a_run_that_succeeded_by_its_record_has_nothing_to_find() -> None:
+    """Its folders were removed, and one of its nodes is gone."""
+    gone = dataclasses.replace(look("b"), answer=None, problem="no answer")
+    observation = RunObservation("r-1", (look("a"), gone), 2, "hosts", succeeded=True)
+    found = diagnose_live(observation)
+    assert (found.outcome, found.causes) == ("pass", ()) and found.has_succeeded
+    assert {item.code for item in found.also} == {"node_unreachable"}
+    said = ["run r-1: PASS \N{MIDDLE DOT} succeeded \N{MIDDLE DOT} nothing is left to find"]
+    assert summarise(found, "40 % busy on a") == said
+    assert summarise(found, problems=["attempt 2 did not resume"])[0].endswith("not clean: attempt 2 did not resume")
+    assert not diagnose_live(dataclasses.replace(observation, succeeded=False)).has_succeeded
 
 
 def test_what_a_log_said_before_does_not_stop_a_job_that_moves() -> None:

@@ -200,6 +200,16 @@ def test_a_run_that_is_continued_has_cost_what_its_first_start_did() -> None:
     )
 
 
+def test_no_node_is_held_between_an_end_and_its_continuation() -> None:
+    told = story()
+    told.event({"kind": "ended", "attempt": 1, "detail": "failed", "at": T0 + 100})
+    told.event({"kind": "submitted", "attempt": 2, "at": T0 + 700})
+    value = run_record.update_record(new(), told, {"b": 3600.0}, T0 + 1000)
+    assert value.cost.usd == pytest.approx(400.0)
+    stays = [(run_record.format_time(T0), run_record.format_time(T0 + 100)), (run_record.format_time(T0 + 700), None)]
+    assert [(node.since, node.until) for node in value.held] == stays
+
+
 def test_the_account_of_a_run_that_is_running_is_renewed_every_minute_and_more_often_while_it_is_young() -> None:
     first = run_record.update_record(new(), story(), {}, T0 + 1000)
     assert first.account is not None and first.account.usd == {}

@@ -222,6 +222,20 @@ def test_what_prune_removed_is_said_with_its_day(home: StateHome, tmp_path: path
         run(home, [node])
 
 
+def test_what_prune_removed_on_the_controller_is_said_with_its_day(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home, pruned_at="2026-11-29T08:00:00.000+00:00")
+    gone = "not found in checkpoints; it was removed by prune from the controller on 2026-11-29."
+    with pytest.raises(RefusedError, match=re.escape(gone)):
+        run(home, nodes(tmp_path, a={"x": b""}))
+
+
+def test_a_later_step_than_the_reported_one_is_said_with_both(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home, checkpoint={"step": 170, "path": None})
+    found = nodes(tmp_path, a={"checkpoints/ck-210.pt": b"all"})
+    said = "ck-210.pt (the last checkpoint that the program reported is of step 170; the newest that was found is of step 210)"
+    assert run(home, found)["msg"].endswith(said)
+
+
 def test_an_interrupted_copy_continues(home: StateHome, tmp_path: pathlib.Path) -> None:
     record(home)
     data = bytes(range(256)) * 40
