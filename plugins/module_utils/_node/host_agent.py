@@ -41,7 +41,7 @@ _UNREAD_BYTES = 1 << 20
 
 
 def op_info(request: NodeRequest) -> dict[str, t.Any]:
-    """Return what the controller's plan depends on. Reads only, but for ``reserve``.
+    """Return what the controller's plan depends on. Reads only, but for ``reserve`` and ``end_left``.
 
     Always: the node's basics (host_preflight.py), its live runs, free bytes, and the installed program of ``version``.
     What a key of the request asks for, each optional:
@@ -50,7 +50,8 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
       With ``reserve`` (an owner) the run is taken, or a problem says by whom it was.
     - ``address``: the interface that has it, and all addresses of this node.
     - ``python``: the interpreter, with the versions of ``packages`` under ``env`` and the syntax of ``script``.
-    - ``tools`` (names): their paths. ``ports`` ([host, port]): what keeps each from being opened.
+    - ``tools`` (names): their paths. ``ports`` ([host, port]): what keeps each from being opened; not what is left of
+      the run itself, which ``end_left`` (an owner) ends where it keeps one.
     - ``mounts`` ([path, marker]): why a shared file system is not there; then no file is looked at, which could hang.
     - ``paths``: what keeps each from being written. ``files``: whether each can be read.
     - ``checkpoints`` (options of the job): whether one is here. ``facts``: all facts of the node, as facts.py has them.
@@ -81,7 +82,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         syntax = found.pop("syntax", None)
         answer.update({"training": found, **({"syntax": syntax} if script else {})})
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
-    answer["ports"] = {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
+    answer["ports"] = _check_ports(request)
     answer["mounts"] = {path: mount_marker.find_problem(path, marker) for path, marker in request.get("mounts", [])}
     if any(answer["mounts"].values()):
         request = {**request, "paths": [], "files": [], "checkpoints": None}
@@ -96,6 +97,28 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
 
         answer["facts"] = facts.gather_facts(request["facts"] if isinstance(request["facts"], dict) else {})
     return answer
+
+
+def _check_ports(request: NodeRequest) -> dict[str, t.Any]:
+    """Return by port what keeps it from being opened, None for one that is free or that the run itself left busy."""
+
+    def test_ports() -> dict[str, t.Any]:
+        return {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
+
+    found = test_ports()
+    busy = [port for port, problem in found.items() if problem and problem["cause"] == "port"]
+    run = _run_dir(request) if busy and request.get("run_id") else None
+    if run is None or not host_units.is_left(run):
+        return found
+    owner, holder = request.get("end_left"), files.read_json(run / "claim.json") or {}
+    if not owner:
+        return {port: None if port in busy else problem for port, problem in found.items()}
+    if holder.get("owner", owner) == owner:
+        host_units.end_left(run)
+    end = time.monotonic() + host_units.PORT_S
+    while any((found := test_ports())[port] for port in busy) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 def op_put(request: NodeRequest) -> dict[str, t.Any]:
@@ -128,7 +151,8 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     The request (built in ``_hosts/gang.py``) has ``claim`` (the owner), ``trees``, ``files``, ``secrets``, ``write``
     (folders to test), ``store`` (a UnitSpec, on the first node), ``meet`` or ``reach`` (host_rendezvous.py), ``shared``
     (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails. ``again``: it was
-    started here before; where not even the agent's program is left, the answer is ``emptied``, and nothing was written.
+    started here before, and what runs of it stays when this fails; where not even the agent's program is left, the
+    answer is ``emptied``, and nothing was written.
     """
     if request.get("again") and not pathlib.Path(request["program"], "run.py").exists():
         return {"program": request["program"], "emptied": True}
@@ -138,7 +162,7 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     if refusal:
         return {"problem": refusal}
     problem, fix = _prepare_steps(run, request)
-    if problem:
+    if problem and not request.get("again"):
         mine = request["claim"]["owner"]
         op_stop({**request, "owner": mine, "forget": True, "within_s": 5, "remove": request.get("fresh")})
     return {"problem": problem, "program": request["program"], **({"fix": fix} if fix else {})}
@@ -196,13 +220,15 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
     if request.get("owner") and holder and holder.get("owner") != request["owner"]:
         return {"problem": f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"}
     left: list[int] = []
-    was_alive = False
-    names = request.get("units") or ["agent", "store"]
+    names = request.get("units") or host_units.UNITS
+    was_alive = bool(host_units.find_left(run, names))
     for name in names:
         folder = run / "units" / name
         if folder.is_dir():
             was_alive = was_alive or host_units.unit_status(folder)["alive"]
             left += host_units.stop_unit(folder, request.get("within_s", 60))
+    # Also where the folder that names them was deleted.
+    left = sorted({*left, *host_units.end_left(run, names)})
     shutil.rmtree(run / "secrets", ignore_errors=True)
     shared_folder.forget(run)
     if request.get("forget"):

@@ -30,7 +30,9 @@ def reach_gang(request: t.Mapping[str, t.Any]) -> str | None:
 def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
     end = time.monotonic() + 10
     status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    while (not status["alive"] or status["state"] is None) and status["exit"] is None and time.monotonic() < end:
+    while status["exit"] is None and time.monotonic() < end:
+        if status["alive"] and status["state"] not in (None, "waiting"):
+            break
         time.sleep(0.01)
         status = host_units.unit_status(pathlib.Path(spec["folder"]))
     if status["exit"] is not None or status["state"] != "running" or not status["alive"]:

@@ -12,6 +12,7 @@ Under systemd it is the main process of a transient unit, whose cgroup and limit
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import resource
@@ -22,7 +23,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, processes
+from . import files, host_restart_policy, host_units, processes
 
 if t.TYPE_CHECKING:
     from . import host_output, host_unit_care
@@ -84,7 +85,7 @@ class Supervisor:
         problem = self._listen()
         if problem:
             self._write_state("failed", problem)
-            return self._end(98, "port_taken")
+            return self._end(98, "port_taken", problem)
         while True:
             if not self._wait_for_peer(wake) or self.stopping:
                 return self._end(143 if self.stopping else 111, self.stopping or "rendezvous_unreachable")
@@ -127,16 +128,22 @@ class Supervisor:
     def _listen(self) -> str:
         """Bind the store's port; return the problem, empty when there is none."""
         where = self.spec.get("listen")
-        if not where:
-            return ""
-        try:
-            family = socket.getaddrinfo(where["host"], where["port"], type=socket.SOCK_STREAM)[0][0]
-            self.listener = socket.socket(family, socket.SOCK_STREAM)
-            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.listener.bind((where["host"], where["port"]))
-            self.listener.listen(1024)
-        except OSError as exc:
-            return f"cannot listen on {where['host']}:{where['port']}: {exc.strerror or exc}"
+        end = time.monotonic() + host_units.PORT_S
+        while where:
+            try:
+                family = socket.getaddrinfo(where["host"], where["port"], type=socket.SOCK_STREAM)[0][0]
+                self.listener = socket.socket(family, socket.SOCK_STREAM)
+                self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.listener.bind((where["host"], where["port"]))
+                self.listener.listen(1024)
+                return ""
+            except OSError as exc:
+                problem = f"cannot listen on {where['host']}:{where['port']}: {exc.strerror or exc}"
+                if exc.errno != errno.EADDRINUSE or self.stopping or time.monotonic() > end:
+                    return problem
+            # What has just ended may hold it a moment longer.
+            self._write_state("waiting", problem)
+            time.sleep(0.05)
         return ""
 
     def _wait_for_peer(self, wake: int) -> bool:
@@ -328,7 +335,7 @@ class Supervisor:
         self._event("agent_stopped", detail="the node shut down")
         return 0
 
-    def _end(self, code: int, cause: str) -> int:
+    def _end(self, code: int, cause: str, detail: str = "") -> int:
         if self.care:
             self.care.record_last()
         if self.output:
@@ -345,7 +352,7 @@ class Supervisor:
         # Without this file the end would count as a lost node: on a full disk, wait for room.
         while not self._write("exit.json", {**value, "generation": self.spec["generation"]}):
             time.sleep(_TICK_S)
-        self._write_state("ended", cause)
+        self._write_state("ended", detail or cause)
         self._event("agent_exit", exit_code=code, detail=cause)
         return 0
 

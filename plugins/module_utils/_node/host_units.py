@@ -10,6 +10,7 @@ path of their file.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import re
@@ -22,6 +23,9 @@ import typing as t
 
 from . import files, processes
 
+UNITS = ("agent", "store")
+# So long may what has ended keep a port.
+PORT_S = 3.0
 _RUN_S = 20
 
 
@@ -162,6 +166,28 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
         if file:
             pathlib.Path(file).unlink(missing_ok=True)
     return processes.kill_marked(spec["marker"]) if spec.get("marker") else []
+
+
+def find_left(run: pathlib.Path, units: t.Iterable[str] = UNITS) -> list[int]:
+    """Return processes of units of a run here whose supervisor is gone, also where the run's folder is, too."""
+    dead = [unit for unit in units if not unit_status(run / "units" / unit)["alive"]]
+    return [pid for unit in dead for pid in processes.find_marked(run_marker(run, unit))]
+
+
+def is_left(run: pathlib.Path) -> bool:
+    """Return whether processes of a run are here, and none of its supervisors."""
+    return not any(unit_status(run / "units" / unit)["alive"] for unit in UNITS) and bool(find_left(run))
+
+
+def end_left(run: pathlib.Path, units: t.Iterable[str] = UNITS) -> list[int]:
+    """End what :func:`find_left` finds; return pids that could not be ended."""
+    dead = [unit for unit in units if not unit_status(run / "units" / unit)["alive"]]
+    return [pid for unit in dead for pid in processes.kill_marked(run_marker(run, unit))]
+
+
+def run_marker(run: pathlib.Path, unit: str) -> str:
+    """Return the marker of a unit as the controller makes it (``unit_marker`` of ``_model/object_names.py``)."""
+    return f"{run.name}/{unit}/{hashlib.sha256(str(run).encode()).hexdigest()[:12]}"
 
 
 def _read_spec(folder: pathlib.Path) -> UnitSpec:

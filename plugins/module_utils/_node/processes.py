@@ -158,12 +158,15 @@ def kill_marked(value: str, within_s: float = 10.0) -> list[int]:
     :returns: the pids that are still there after ``within_s`` seconds (normally none).
     """
     end = time.monotonic() + within_s
-    left = find_marked(value)
-    while left and time.monotonic() < end:
+    names: set[str] = set()
+    while True:
+        # One that ends loses its environment before its files and ports: what was found once is waited for by name.
+        names |= {name for name in map(identity, find_marked(value)) if name}
+        left = [pid for pid in map(living_pid, names) if pid]
+        if not left or time.monotonic() >= end:
+            return left
         kill_all(left)
         time.sleep(0.02)
-        left = find_marked(value)
-    return left
 
 
 def kill_now(value: str, within_s: float = 10.0) -> list[int]:

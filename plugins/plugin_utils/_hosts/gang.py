@@ -62,12 +62,15 @@ def prepare_gang(
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
+    Nodes that are prepared ``again`` keep their processes: the rest of the gang is at work.
+
     :param fresh: the run has never run: when a node fails, its folders are removed again.
     :param again: the run was started on these nodes before, and what it had is not brought again.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
     :raises EmptiedError: a node has not even the agent of a run that was started on it before (``again``).
-    :raises MusterError: the reason of the first node that failed; no process of the run is left running.
+    :raises MusterError: the reason of the first node that failed; no process of the run is left running, but for one
+        that was started before (``again``).
     """
     by_name = {member.remote.name: member for member in members}
     sending = send_progress.SendProgress([item.tree for item in trees], [m.missing for m in members], say)
@@ -103,7 +106,8 @@ def prepare_gang(
     for work in (send, place):
         _unused, errors = on_each_node(remotes, work)
         if errors:
-            undo_start(remotes, run_id, fresh=fresh)
+            if not again:
+                undo_start(remotes, run_id, fresh=fresh)
             raise most_telling_error(errors)
 
 
@@ -142,10 +146,10 @@ def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMe
     return dataclasses.replace(member, meet=None, reach=member.reach if store else None, shared=None)
 
 
-def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False) -> list[str]:
+def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False, again: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 
-    :raises MusterError: the reason of the first node that failed; all others were stopped again.
+    :raises MusterError: the reason of the first node that failed; all others were stopped again, unless ``again``.
     """
     by_name = {member.remote.name: member for member in members}
 
@@ -155,7 +159,8 @@ def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = Fa
 
     started, errors = on_each_node([member.remote for member in members], work)
     if errors:
-        undo_start([member.remote for member in members], run_id, fresh=fresh)
+        if not again:
+            undo_start([member.remote for member in members], run_id, fresh=fresh)
         raise most_telling_error(errors)
     return sorted(name for name, new in started.items() if new)
 

@@ -54,10 +54,10 @@ def follow_run(
         return {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
-        bring_bound_data(request, plan, [by_name[remote.name]], fresh=False)
+        bring_bound_data(request, plan, [by_name[remote.name]], again=True)
         member = dataclasses.replace(gang.without_peers(by_name[remote.name], members), missing={})
         gang.prepare_gang([member], plan.source.placed, claim, plan.run_id, again=True)
-        gang.start_gang([by_name[remote.name]], plan.run_id)
+        gang.start_gang([by_name[remote.name]], plan.run_id, again=True)
 
     def save(follower: Follower) -> None:
         nonlocal record

@@ -32,6 +32,7 @@ _IDLE_S = 1.0
 _SILENT_S = 10
 _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
+_GONE = "the gang did not come back"
 # How a launcher ends because of what those of other nodes did.
 _UNFORMED = {"rendezvous_closed": "the gang could not form again", "rendezvous_timeout": "the gang did not form again"}
 
@@ -58,6 +59,8 @@ class HostsFollower(Follower):
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
         self.lost = 0
+        # Why the last attempt to start a node's units again failed.
+        self.unstarted: dict[str, str] = {}
         # A node that answers, and from which all of the run has gone.
         self.emptied: str | None = None
         self.behind: dict[str, int] = {}
@@ -207,21 +210,32 @@ class HostsFollower(Follower):
         return f"At {patience:.0f} s ({option}) the run ends as lost{after}"
 
     def _restart_units(self, node: str) -> None:
-        """Start the units of a node again when their supervisor is gone without having ended them."""
-        dead = [name for name, unit in self.units[node].items() if unit.is_lost]
+        """Start the units of a node again that it lost."""
+        dead = self._list_dead(node)
         if not dead or node == self.emptied or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
         self.record_event("node_lost", node=node, detail=f"not running: {', '.join(dead)}")
         self.progress.say(f"{node}: not running: {', '.join(dead)}; starting again")
+        self.unstarted.pop(node, None)
         try:
             self.restart(self.remotes[node])
         except EmptiedError:
             self.emptied = self.emptied or node
         except MusterError as exc:
+            self.unstarted[node] = f"it could not be started again: {exc.message}"
             self.progress.say(f"{node}: the run could not be started again: {exc}")
         self.revived_at[node] = time.monotonic()
         self.units[node] = {}
+
+    def _list_dead(self, node: str) -> list[str]:
+        """Return the units of a node that are gone without having ended, or that the agent beside them cannot miss."""
+        units, agent = self.units.get(node, {}), self._agent_of(node)
+        return [
+            name
+            for name, unit in units.items()
+            if unit.is_lost or (agent.alive and unit.end is not None and unit.end.exit_code != 0)
+        ]
 
     def _outcome(self) -> RunOutcome | None:
         """Return the outcome when the run has ended or must end."""
@@ -330,9 +344,10 @@ class HostsFollower(Follower):
                 f"none of the {len(self.remotes)} nodes answered for {patience} s",
                 "The job may still be running: run this command again to follow it",
             )
-        dead = [node for node, units in self.units.items() if any(unit.is_lost for unit in units.values())]
+        dead = next((node for node in self.units if self._list_dead(node)), None)
         if dead and self.lost >= self.job.lost_budget:
-            return RunOutcome("lost", 1, "node_lost", _describe_loss(self.job, dead[0]), dead[0])
+            detail = _describe_loss(self.job, dead, self.unstarted.get(dead, _GONE))
+            return RunOutcome("lost", 1, "node_lost", detail, dead)
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
             failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
             return RunOutcome(
@@ -384,14 +399,14 @@ class HostsFollower(Follower):
         }
 
 
-def _describe_loss(job: Job, node: str) -> str:
+def _describe_loss(job: Job, node: str, why: str = _GONE) -> str:
     """Return why a run ends with the loss of a node: which of its rules does not let it begin again."""
     if job.launcher == "command":
         return f"{node} was lost, and the launcher 'command' starts it once"
     if job.restart.on_lost_node == "fail":
         return f"{node} was lost, and restart.on_lost_node is fail"
     budget = f"restart.max_lost_nodes ({job.restart.max_lost_nodes})"
-    return f"{node} was lost, and {budget} is used up: the gang did not come back"
+    return f"{node} was lost, and {budget} is used up: {why}"
 
 
 def _describe_cause(cause: str, node: str, code: int, job: Job) -> str:

@@ -69,7 +69,8 @@ def build_info_request(
     """Return what the preflight asks one host.
 
     :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
-        same run at the same moment exactly one continues; None in check mode.
+        same run at the same moment exactly one continues, and by whose owner each host ends what an earlier start left
+        on a port of the run; None in check mode.
     """
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     named = (job.script or "", job.env.get(TOPOLOGY_FILE, ""))
@@ -77,6 +78,7 @@ def build_info_request(
     return {
         "run_id": identity,
         "reserve": reserve if index == 0 else None,
+        "end_left": reserve["owner"] if reserve else None,
         "python": host.python,
         "packages": list(registry.required_packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},

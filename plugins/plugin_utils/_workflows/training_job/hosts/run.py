@@ -148,12 +148,17 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     stopped = any(answer["stopped"] for answer in answers.values())
     if errors and not record.is_ended:
         raise _half_cancelled(run_id, sorted(answers), errors)
+    _require_gone(run_id, answers)
     record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
     if not record.is_ended:
         record, _unused = record_cancelled(folder, record, request.progress)
     if errors:
         raise most_telling_error(errors)
-    _say_cancelled(request, record, was_ended, present)
+    if was_ended:
+        rest = "what was left of it was ended" if stopped else "nothing of it runs any more"
+        request.progress.say(f"run {run_id} had ended already ({record.outcome}); {rest}")
+    else:
+        _say_cancelled(request, record, present)
     return lease_guard.delete_after_end(
         request,
         home,
@@ -177,12 +182,20 @@ def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[
         request.progress.say(f"run {run_id} stands, {said}: {stood}. Their stacks are in {folder / 'logs'}")
 
 
-def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool, remotes: t.Sequence[NodeClient]) -> None:
-    if was_ended:
-        request.progress.say(f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more")
-        return
+def _say_cancelled(request: RunRequest, record: RunRecord, remotes: t.Sequence[NodeClient]) -> None:
     seen = _find_checkpoints(record, remotes) if record.checkpoint else {}
     request.progress.say(commands.describe_cancelled(record, ", ".join(record.hosts), seen))
+
+
+def _require_gone(run_id: str, answers: t.Mapping[str, t.Mapping[str, t.Any]]) -> None:
+    """Raise when processes of a run that was stopped are still there."""
+    pids = {name: ", ".join(map(str, answer["left"])) for name, answer in sorted(answers.items()) if answer["left"]}
+    left = [f"{name} (pid {told})" for name, told in pids.items()]
+    if left:
+        raise MusterError(
+            f"run {run_id} was stopped, and processes of it could not be ended on {', '.join(left)}",
+            "Look there what they wait for (a file system that hangs), then run cancel again",
+        )
 
 
 def _find_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dict[str, SeenCheckpoint]:

@@ -157,9 +157,17 @@ def _start_missing(
 
 
 def bring_bound_data(
-    request: RunRequest, plan: HostsPlan, members: t.Sequence[gang.GangMember], *, fresh: bool
+    request: RunRequest,
+    plan: HostsPlan,
+    members: t.Sequence[gang.GangMember],
+    *,
+    fresh: bool = False,
+    again: bool = False,
 ) -> None:
-    """Fetch what these nodes lack from the job's buckets, datasets and the newest checkpoint; undo when that fails."""
+    """Fetch what these nodes lack from the job's buckets, datasets and the newest checkpoint.
+
+    When that fails it is undone, unless the nodes are started ``again`` in a gang that is at work.
+    """
     ranks = {remote.name: rank for rank, remote in enumerate(plan.remotes)}
     chosen = {ranks[member.remote.name]: member for member in members}
     remotes = {rank: member.remote for rank, member in chosen.items()}
@@ -169,7 +177,8 @@ def bring_bound_data(
             folders = {rank: str(member.spec["checkpoints"]["folder"]) for rank, member in chosen.items()}
             checkpoint_binding.restore(plan.bound, remotes, folders, request.progress)
     except MusterError:
-        gang.undo_start(list(remotes.values()), plan.run_id, fresh=fresh)
+        if not again:
+            gang.undo_start(list(remotes.values()), plan.run_id, fresh=fresh)
         raise
 
 

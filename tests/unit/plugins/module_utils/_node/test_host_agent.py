@@ -287,6 +287,60 @@ def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node:
         node.call("prepare", run_id=RUN, claim={"owner": "me"}, program=node.program, write=[str(blocked / "x")])
 
 
+SERVE = "import socket, sys\ns = socket.socket(fileno=int(sys.argv[1]))\nwhile True: s.accept()[0].sendall(b'here')"
+
+
+def left_store(lab: NodeLab, node: NodeClient) -> tuple[int, int]:
+    """Start the store of a run, kill its supervisor and delete all state; return the store's pid and port."""
+    port = free_port()
+    argv, where = [sys.executable, "-I", "-c", SERVE, "{listen_fd}"], {"host": "127.0.0.1", "port": port}
+    folder = lab.run("a", RUN) / "units" / "store"
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, argv, unit="store", policy="store", listen=where)
+    state = eventually(lambda: (node_files.read_json(folder / "state.json") or {}).get("child"), "the store")
+    child = processes.living_pid(state)
+    assert child is not None
+    processes.kill_all([processes.living_pid(node_files.read_json(folder / "state.json")["supervisor"]) or 0])
+    shutil.rmtree(lab.state("a"))
+    return child, port
+
+
+@pytest.mark.parametrize("deleted", ["again", "check"])
+def test_a_port_that_the_run_itself_left_busy_is_the_runs_own(lab: NodeLab, node: NodeClient, deleted: str) -> None:
+    child, port = left_store(lab, node)
+    ask: Dict = {"run_id": RUN, "ports": [["127.0.0.1", port]], "end_left": None if deleted == "check" else "me"}
+    asked = lab.remote("a")
+    assert asked.call("info", **{**ask, "run_id": f"{RUN}-2"})["ports"][str(port)]["cause"] == "port"
+    assert processes.start_time(child) is not None
+    assert asked.call("info", **ask)["ports"] == {str(port): None}
+    assert (processes.start_time(child) is None) is (deleted == "again")
+
+
+def test_a_port_of_another_controllers_run_stays_busy(lab: NodeLab, node: NodeClient) -> None:
+    child, port = left_store(lab, node)
+    node_files.write_json(node_files.private_dir(lab.run("a", RUN)) / "claim.json", {"owner": "you"})
+    asked = lab.remote("a").call("info", run_id=RUN, ports=[["127.0.0.1", port]], end_left="me")
+    assert asked["ports"][str(port)]["cause"] == "port" and processes.start_time(child) is not None
+
+
+def test_a_stop_ends_what_is_left_of_a_run_whose_folder_was_deleted(lab: NodeLab, node: NodeClient) -> None:
+    child, _port = left_store(lab, node)
+    answer = lab.remote("a").call("stop", run_id=RUN, within_s=5)
+    assert (answer["stopped"], answer["left"], processes.start_time(child)) == (True, [], None)
+    assert lab.remote("a").call("stop", run_id=RUN, within_s=5)["stopped"] is False
+
+
+def test_what_runs_is_not_stopped_because_it_could_not_be_prepared_again(lab: NodeLab, node: NodeClient) -> None:
+    lab.prepare(node, RUN)
+    lab.start(node, RUN, ["sleep", "60"])
+    blocked = lab.root / "file"
+    blocked.touch()
+    answer = lab.prepare(node, RUN, again=True, write=[str(blocked / "x")])
+    unit = node.call("info", run_id=RUN)["units"]["agent"]
+    assert "cannot be written" in answer["problem"] and unit["alive"] and unit["exit"] is None
+    assert (lab.run("a", RUN) / "claim.json").exists()
+
+
 def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: NodeClient) -> None:
     lab.prepare(node, RUN)
     lab.start(node, RUN, ["sleep", "60"])

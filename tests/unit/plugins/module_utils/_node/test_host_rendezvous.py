@@ -13,6 +13,7 @@ import uuid
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_rendezvous, host_units
 from ansible_collections.muster.training.tests.support.node_lab import NodeLab, free_port
 
@@ -75,3 +76,18 @@ def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pyt
     spec = lab.spec("a", f"r-{uuid.uuid4().hex[:8]}", ["true"], unit="store", policy="store")
     host_units.start_unit(spec, lab.root, wait=False)
     assert host_rendezvous.reach_gang({"store": spec}) == "cannot listen on x:1: in use"
+
+
+def test_a_store_that_waits_for_its_port_is_waited_for(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
+    program, port = pathlib.Path(str(lab.installed("a").program)), free_port()
+    where, argv = {"host": "127.0.0.1", "port": port}, ["sleep", "60"]
+    spec = lab.spec("a", f"r-{uuid.uuid4().hex[:8]}", argv, unit="store", policy="store", listen=where)
+    for name, value in lab.env.items():
+        monkeypatch.setenv(name, value)
+    node_files.private_dir(pathlib.Path(spec["cwd"]))
+    with socket.create_server(("127.0.0.1", port)) as held:
+        host_units.start_unit(spec, program)
+        assert host_units.unit_status(pathlib.Path(spec["folder"]))["state"] == "waiting"
+        threading.Timer(0.3, held.close).start()
+        assert host_rendezvous.reach_gang({"store": spec}) is None

@@ -337,6 +337,40 @@ def test_a_store_gets_a_port_that_listens_already_and_keeps_it_when_it_is_killed
     assert unit.end()["lost"] == 1
 
 
+def test_a_store_whose_supervisor_was_killed_gets_its_port_from_the_one_that_held_it(unit: Unit) -> None:
+    """What has ended keeps its port for a moment: here a process of no unit, which no marker finds, does."""
+    where: Dict = {"host": "127.0.0.1", "port": free_port()}
+    argv = (sys.executable, "-I", "-c", SERVE, "{listen_fd}")
+    unit.start(*argv, policy="store", listen=where)
+    first = t.cast(int, eventually(lambda: unit.status()["child"], "the store"))
+    processes.kill_all([unit.supervisor(), first])
+    eventually(lambda: not unit.status()["alive"] and processes.start_time(first) is None, "the end of both")
+    with socket.create_server((where["host"], where["port"])):
+        unit.start(*argv, policy="store", listen=where, restart={"max_lost_nodes": 3})
+        time.sleep(0.4)
+        assert unit.status()["alive"] and unit.status()["exit"] is None
+    assert eventually(lambda: unit.status()["state"] == "running" and unit.status()["child"], "the next store")
+    with socket.create_connection((where["host"], where["port"]), timeout=30) as sock:
+        assert sock.recv(4) == b"here"
+    host_units.stop_unit(unit.folder, 30)
+    assert unit.end()["lost"] == 1
+
+
+def test_a_killed_supervisor_of_a_store_leaves_a_store_that_the_next_one_ends(unit: Unit) -> None:
+    where: Dict = {"host": "127.0.0.1", "port": free_port()}
+    argv = (sys.executable, "-I", "-c", SERVE, "{listen_fd}")
+    unit.start(*argv, policy="store", listen=where)
+    first = t.cast(int, eventually(lambda: unit.status()["child"], "the store"))
+    processes.kill_all([unit.supervisor()])
+    eventually(lambda: not unit.status()["alive"], "the supervisor's end")
+    assert processes.start_time(first) is not None
+    unit.start(*argv, policy="store", listen=where, restart={"max_lost_nodes": 3})
+    assert eventually(lambda: unit.status()["state"] == "running" and unit.status()["child"], "the next store") != first
+    assert processes.start_time(first) is None
+    host_units.stop_unit(unit.folder, 30)
+    assert unit.end()["lost"] == 1
+
+
 def test_a_store_ends_when_no_agent_needs_it_any_more(unit: Unit) -> None:
     """Not with the agent beside it: those of other nodes say good-bye through the store."""
     address = ("127.0.0.1", free_port())
@@ -365,6 +399,7 @@ def test_a_taken_port_is_found_before_anything_starts(unit: Unit) -> None:
         ending = unit.end()
     assert (ending["exit_code"], ending["cause"]) == (98, "port_taken") and unit.events("agent_started") == []
     assert unit.status()["exit"]["cause"] == "port_taken"
+    assert unit.status()["detail"] == f"cannot listen on 127.0.0.1:{where['port']}: Address already in use"
 
 
 def test_a_full_disk_delays_the_end_and_does_not_lose_it(unit: Unit, tmp_path: pathlib.Path) -> None:

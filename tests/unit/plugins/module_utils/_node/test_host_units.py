@@ -92,6 +92,14 @@ def test_stopping_ends_what_is_marked_and_removes_the_secrets(lab: NodeLab, tmp_
     assert host_units.stop_unit(tmp_path / "no" / "unit", 0.0) == []
 
 
+def test_a_unit_is_found_by_the_mark_that_the_controller_gave_it(lab: NodeLab) -> None:
+    """The node makes it from the folder's path alone: what names it may have been deleted."""
+    run = lab.run("a", RUN)
+    marks = [host_units.run_marker(run, unit) for unit in host_units.UNITS]
+    assert marks == [spec(lab, unit=unit)["marker"] for unit in ("agent", "store")]
+    assert host_units.find_left(run) == [] and host_units.end_left(run) == [] and not host_units.is_left(run)
+
+
 def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Path) -> None:
     assert host_units.unit_status(tmp_path) == {
         "alive": False,

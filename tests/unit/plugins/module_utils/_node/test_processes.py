@@ -78,6 +78,21 @@ def test_orphans_in_sessions_of_their_own_are_found_by_their_mark_and_killed(mar
     assert all(processes.start_time(pid) is None for pid in orphans)
 
 
+def test_a_killed_process_is_waited_for_after_it_has_lost_its_environment(
+    marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes its environment before it closes its files and ports."""
+    child = spawn(marker, ["sleep", "60"])
+    seen = iter([[child.pid]])
+    monkeypatch.setattr(processes, "find_marked", lambda _value: next(seen, []))
+    monkeypatch.setattr(processes, "kill_all", lambda pids: None)
+    try:
+        assert processes.kill_marked(marker, within_s=0.05) == [child.pid]
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     child = spawn(marker + "0", ["sleep", "60"])
     monkeypatch.setenv(processes.MARKER, marker)

@@ -65,7 +65,8 @@ class Followed:
             self.prepared += members
             self.calls.append(("prepare", [member.remote.name for member in members], claim, run_id))
 
-        def start(members: list[gang.GangMember], run_id: str) -> None:
+        def start(members: list[gang.GangMember], run_id: str, *, again: bool) -> None:
+            assert again
             self.calls.append(("start", [member.remote.name for member in members], run_id))
 
         def stop(remotes: list[NodeClient], run_id: str, within_s: float) -> None:

@@ -397,9 +397,23 @@ def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) 
     found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
     assert (found.outcome, found.detail) == (
         "lost",
-        "b was lost, and restart.max_lost_nodes (2) is used up: the gang did not come back",
+        "b was lost, and restart.max_lost_nodes (2) is used up: it could not be started again: b: disk full",
     )
     assert world.restarted == ["b", "b"] and "b: the run could not be started again: b: disk full" in world.said
+
+
+def test_a_store_that_ended_beside_its_agent_is_started_again_within_the_budget(world: World) -> None:
+    """Its start found the port taken; the agents train on, and the run is lost by that and not cancelled."""
+    world.problem = NodeError("a", "cannot listen on 10.0.0.1:2: Address already in use")
+    ended_store = {**unit(), "store": unit(exit_code=98, cause="port_taken")["agent"]}
+    gone = {**unit(), "store": {"alive": False, "exit": None}}
+    found = world.run(news("a", gone), news("b"), *[news("a", ended_store)] * 2, restart={"max_lost_nodes": 2})
+    why = "it could not be started again: a: cannot listen on 10.0.0.1:2: Address already in use"
+    assert (found.outcome, found.cause) == ("lost", "node_lost") and world.restarted == ["a", "a"]
+    assert found.detail == f"a was lost, and restart.max_lost_nodes (2) is used up: {why}"
+    world.problem, world.restarted = None, []
+    good = [news("a", {**unit(exit_code=0), "store": ended_store["store"]}), news("b", unit(exit_code=0))]
+    assert world.run(news("a", ended_store), news("a"), *good).outcome == "succeeded" and world.restarted == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
     )
     assert (first["ports"], second["ports"]) == ([["10.0.0.1", port]], [])
     assert (first["reserve"], second["reserve"]) == ({"owner": "me"}, None)
+    assert (first["end_left"], second["end_left"]) == ("me", "me")
     assert first["env"] == {"PYTHONPATH": "/lib"} and first["packages"] == ["torch", "numpy"]
     assert (first["files"], first["paths"], first["facts"]) == (["/t.py"], ["/mnt/c"], False)
     mpi = hosts_plan.build_info_request(job(launcher="mpi", gpus_per_node=1), 1, found[1], "x-1", nothing, None)

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model import stal
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang, log_follow
 from ansible_collections.muster.training.tests.support.node_lab import FAKES, eventually, fingerprint, read_lines
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -186,6 +186,19 @@ def test_where_a_run_stands_is_kept_before_it_is_cancelled(world: RunWorld, monk
         said = [line for line in world.said.lines if " stands, no step for " in line]
         assert (kept, len(said)) == ((["a.stacks", "b.stacks"], 1) if stands else ([], 0))
         assert all("rank 0 on a: <module> (<string>:7); rank 1 on b: " in line for line in said)
+
+
+def test_a_cancel_that_leaves_processes_is_not_recorded_and_names_them(
+    world: RunWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.play(world.job(*waiting(world)), wait=False)
+    answers = {"a": {"stopped": True, "left": []}, "b": {"stopped": True, "left": [12, 13]}}
+    with monkeypatch.context() as stuck:
+        stuck.setattr(gang, "stop_gang", lambda *_unused: (answers, {}))
+        with pytest.raises(MusterError, match=r"processes of it could not be ended on b \(pid 12, 13\)\. Look there"):
+            world.play(None, state="cancelled")
+    assert json.loads((world.folder() / "run.json").read_text())["outcome"] is None
+    assert world.play(None, state="cancelled")["run"]["outcome"] == "cancelled" and gone(world)
 
 
 def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
