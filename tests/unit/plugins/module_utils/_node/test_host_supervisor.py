@@ -20,7 +20,7 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_units, processes
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_preflight, host_units, processes
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.tests.support.node_lab import (
     FAKES,
@@ -345,6 +345,7 @@ def test_a_store_whose_supervisor_was_killed_gets_its_port_from_the_one_that_hel
     first = t.cast(int, eventually(lambda: unit.status()["child"], "the store"))
     processes.kill_all([unit.supervisor(), first])
     eventually(lambda: not unit.status()["alive"] and processes.start_time(first) is None, "the end of both")
+    eventually(lambda: host_preflight.port_problem(where["host"], where["port"]) is None, "the free port")
     with socket.create_server((where["host"], where["port"])):
         unit.start(*argv, policy="store", listen=where, restart={"max_lost_nodes": 3})
         time.sleep(0.4)
