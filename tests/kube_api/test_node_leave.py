@@ -125,6 +125,45 @@ def test_a_node_is_drained_for_a_boot_and_stays(api: ApiServer, client: Client, 
     assert not ask(api, [f"{name}-other"], state="drained")["changed"]
 
 
+class Replacer(Kubelet):
+    """Its controller puts another pod there for each that goes, pinned and with a toleration of everything."""
+
+    replaced: t.ClassVar[set[str]] = set()
+
+    def _run(self) -> None:
+        for event in self.events:
+            meta, spec = event.object.get("metadata") or {}, event.object.get("spec") or {}
+            if spec.get("nodeName") not in self.nodes or not meta.get("deletionTimestamp") or event.type == "DELETED":
+                continue
+            was_there = self.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
+            if was_there and spec.get("tolerations") and meta["uid"] not in self.replaced:
+                self.replaced.add(meta["uid"])
+                head = {key: meta[key] for key in ("namespace", "labels") if key in meta}
+                again = {"metadata": {**head, "name": f"dns-{meta['uid'][:8]}"}, "spec": dict(spec)}
+                self.client.create({"apiVersion": "v1", "kind": "Pod", **again})
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_a_pod_that_comes_again_on_a_cordoned_node_is_evicted_once(
+    api: ApiServer, client: Client, world: tuple[str, str], of_run: bool
+) -> None:
+    """A pinned one that tolerates the cordon, such as the cluster's DNS; one of a run keeps the node from a drain."""
+    namespace, name = world
+    spec = {"nodeName": name, "containers": [{"name": "node", "image": "x"}], "tolerations": [{"operator": "Exists"}]}
+    labels = {"labels": {"muster.training/run-id": "x-1"}} if of_run else {}
+    head = {"name": "dns", "namespace": namespace, **labels}
+    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec})
+    with Replacer(api, [name]):
+        if of_run:
+            with pytest.raises(RefusedError, match="have not ended in 3 s"):
+                ask(api, [name], state="drained", drain_timeout_s=3)
+            return
+        found = ask(api, [name], state="drained")
+    assert sorted(found["nodes"][0]["evicted"]) == [f"{namespace}/dns", f"{namespace}/web"]
+    assert (client.get("v1/Node", name) or {})["spec"]["unschedulable"] is True
+    assert [item for item in pods(client, namespace) if item.startswith("dns-")]
+
+
 def test_a_node_whose_pods_do_not_end_is_not_drained_and_is_schedulable_again(
     api: ApiServer, client: Client, world: tuple[str, str]
 ) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import InputError
 
+# All labels of ours begin so; objects of a run have its id.
+PREFIX = "muster.training"
+RUN_LABEL = f"{PREFIX}/run-id"
 # The parts of an object that its kind defines: JSON, as the API's reference describes it.
 type Fields = dict[str, t.Any]
 # A part of an object that is built here.

@@ -16,11 +16,11 @@ import typing as t
 
 from ....module_utils._model.job import Job, SecretRef
 from ....module_utils._model.pod_spec import PodSpec
+from ..api import kinds
 from ..api.kinds import KubeObject, ObjectMeta
 from ..objects.device_claims import TEMPLATE
 
-PREFIX = "muster.training"
-RUN_LABEL = f"{PREFIX}/run-id"
+PREFIX, RUN_LABEL = kinds.PREFIX, kinds.RUN_LABEL
 CLUSTER_LABEL = f"{PREFIX}/cluster"
 JOB_LABEL = f"{PREFIX}/job"
 ROLE_LABEL = f"{PREFIX}/role"

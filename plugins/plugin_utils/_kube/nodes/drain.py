@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from ....module_utils._model.errors import RefusedError
+from ..api import kinds
 from ..api.client import Client
 from ..api.kinds import KubeObject
 from . import etcd_members, lost_pods, out_of_service
@@ -20,6 +21,8 @@ from . import etcd_members, lost_pods, out_of_service
 # K3s refuses a new node of the same name while the password of the old one exists.
 PASSWORDS = "kube-system"
 _STATIC_POD = "kubernetes.io/config.mirror"
+# The taint of a node that is cordoned.
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 # How long to wait for a change before evictions that a budget refused are repeated.
 _AGAIN_S = 2.0
 
@@ -54,6 +57,22 @@ def _is_left_alone(pod: KubeObject) -> bool:
     owners = [owner.get("kind") for owner in meta.get("ownerReferences") or [] if owner.get("controller")]
     ended = (pod.get("status") or {}).get("phase") in lost_pods.FINISHED
     return ended or "DaemonSet" in owners or _STATIC_POD in (meta.get("annotations") or {})
+
+
+def _comes_again(pod: KubeObject) -> bool:
+    """Return whether a pod is put on a cordoned node, too, as a pinned one of the system: evicting it would not end.
+
+    One of a run or with devices counts: the node is drained for what it uses.
+    """
+    spec, labels = pod.get("spec") or {}, pod["metadata"].get("labels") or {}
+    resources = (item.get("resources") or {} for item in spec.get("containers") or [])
+    if kinds.RUN_LABEL in labels or any("/" in name for item in resources for name in item.get("limits") or {}):
+        return False
+    return any(
+        item.get("key") in (None, "", _UNSCHEDULABLE) and item.get("effect") in (None, "", "NoSchedule")
+        for item in spec.get("tolerations") or []
+        if item.get("operator") == "Exists" or item.get("key") == _UNSCHEDULABLE
+    )
 
 
 def set_cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool:
@@ -137,7 +156,7 @@ def _evict_pods(
         while (remaining := end - up_s()) > 0:
             event = events.next(min(_AGAIN_S, remaining))
             if event is not None and event.object:
-                _track_pod(pods, event.type, event.object)
+                _track_pod(pods, event.type, event.object, is_new=listed)
             elif event is None or event.type == "SYNCED":
                 # All pods are listed, or nothing changes: evict those that are not terminating.
                 listed = True
@@ -148,12 +167,14 @@ def _evict_pods(
                     tell(f"{removal.node}: {len(pods)} pods are still running{_refusal_text(removal)}")
             if listed and not pods:
                 return []
-    return filter_evictable(_list_pods(client, removal.node))
+    left = filter_evictable(_list_pods(client, removal.node))
+    return [pod for pod in left if str(pod["metadata"]["uid"]) in pods or not _comes_again(pod)]
 
 
-def _track_pod(pods: dict[str, KubeObject], change: str, pod: KubeObject) -> None:
+def _track_pod(pods: dict[str, KubeObject], change: str, pod: KubeObject, is_new: bool) -> None:
+    """Take in a change; ``is_new``: the pods that were there at first have been listed."""
     uid = str(pod["metadata"]["uid"])
-    if change == "DELETED" or _is_left_alone(pod):
+    if change == "DELETED" or _is_left_alone(pod) or (is_new and uid not in pods and _comes_again(pod)):
         pods.pop(uid, None)
     else:
         pods[uid] = pod
