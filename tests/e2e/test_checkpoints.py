@@ -132,6 +132,7 @@ def test_a_program_that_reports_nothing_is_killed_while_it_saves_and_resumes(wor
     assert result.code == 0, result.output
     record, (name, beside) = world.record(), LAYOUTS[layout]
     assert (record["checkpoint"]["step"], record["checkpoint"]["layout"]) == (40, layout)
+    assert record["checkpoint"]["layout_by"].startswith("its name, ")
     assert [item["resumed"] for item in record["attempts"]] == [None, True] and record["steps_lost"] == 10
     by_name = layout != "deepspeed"
     passed = [event["detail"] for event in world.events() if event["kind"] == "checkpoint_passed_over"]

@@ -49,8 +49,9 @@ class RunHistory:
         ``problem``, why they are not those of the run, or its loss is not that of one rank.
     :ivar readings: when its steps were made and its checkpoints saved. :ivar pauses: (from, until) of each time in
         which it had ended and was not continued yet.
-    :ivar stored: what its nodes have stored of its checkpoints. :ivar layout: that of the newest one, None where the
-        program reported it by itself.
+    :ivar stored: what its nodes have stored of its checkpoints.
+    :ivar layout: ``layout`` of the newest one and ``layout_by``, by what it was recognised; empty where the program
+        reported it by itself.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class RunHistory:
         # When, and in which attempt, the newest checkpoint was reported, and the newest step made.
         self._saved_in: tuple[Attempt, float] | None = None
         self._stepped_in: tuple[Attempt, float] | None = None
-        self.layout: str | None = None
+        self.layout: dict[str, str] = {}
         self._missing: Line | None = None
         # By node, when it said that no checkpoint is in its folder, and which.
         self._empty: dict[str, tuple[float, str]] = {}
@@ -254,7 +255,7 @@ class RunHistory:
             self.readings.add_checkpoint(at)
             if _is_newest(attempt, at, self._saved_in):
                 self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
-                self.layout = str(line["layout"]) if line.get("layout") else None
+                self.layout = {key: str(line[key]) for key in ("layout", "layout_by") if line.get(key)}
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if resumed is not None:

@@ -5,7 +5,8 @@
 
 A name without a step, such as that of an epoch, has the last step that was printed before it was saved.
 
-They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout``.
+They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout`` and by
+what it was recognised (``layout_by``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 import typing as t
 
 from . import checkpoints, files
-from .checkpoint_layouts import Saved
+from .checkpoint_layouts import LAYOUTS, Saved
 from .pod_log import Tail
 
 _EVERY_S = 5.0
@@ -33,7 +34,7 @@ class FoundCheckpoints:
     """Finds what a program has saved. What is there when a run begins is none of its own."""
 
     def __init__(self, folder: pathlib.Path, form: str, run: pathlib.Path) -> None:
-        self._folder, self._run = folder, run
+        self._folder, self._form, self._run = folder, form, run
         self._tail = Tail(run / "metrics.jsonl")
         self._reports_itself = False
         self._printed: collections.deque[tuple[float, int]] = collections.deque(maxlen=_REMEMBERED)
@@ -62,7 +63,8 @@ class FoundCheckpoints:
         for saved in new:
             path = str(self._folder / saved.name)
             line = {"at": time.time(), "checkpoint_step": self._step_of(saved), "path": path, "layout": saved.layout}
-            files.append_json(self._run / "metrics.jsonl", line)
+            by = "checkpoints.format" if self._form == saved.layout else LAYOUTS[saved.layout].known_by
+            files.append_json(self._run / "metrics.jsonl", {**line, "layout_by": by})
         if new:
             self._known |= {(saved.name, saved.saved_at) for saved in new}
             self._keep()

@@ -72,9 +72,11 @@ class Layout(t.NamedTuple):
     :ivar tracker: the file beside it that names the newest whole one; it is written last.
     :ivar tools: what else comes along.
     :ivar by_name: the program takes the newest name when it resumes, whole or not.
+    :ivar known_by: by what a checkpoint was recognised, for people.
     """
 
     is_one: t.Callable[[str, t.Collection[str]], bool]
+    known_by: str
     step: re.Pattern[str] = re.compile(r"([0-9]+)(?!.*[0-9])")
     mark: str = ""
     tracker: str = ""
@@ -96,21 +98,38 @@ def _match_content(*patterns: str) -> t.Callable[[str, t.Collection[str]], bool]
 LAYOUTS: t.Final[dict[str, Layout]] = {
     # Its folders are renamed when they are whole.
     "orbax": Layout(
-        lambda name, inside: _TEMPORARY in name or not {"_CHECKPOINT_METADATA", "commit_success.txt"}.isdisjoint(inside)
+        lambda name, inside: (
+            _TEMPORARY in name or not {"_CHECKPOINT_METADATA", "commit_success.txt"}.isdisjoint(inside)
+        ),
+        "_CHECKPOINT_METADATA or commit_success.txt in it",
     ),
-    "deepspeed": Layout(_match_name(r"^global_step[0-9]+$"), tracker="latest", tools=("zero_to_fp32.py",)),
-    "megatron": Layout(_match_name(r"^iter_[0-9]{7,}$"), tracker="latest_checkpointed_iteration.txt"),
+    "deepspeed": Layout(
+        _match_name(r"^global_step[0-9]+$"), "its name, global_stepN", tracker="latest", tools=("zero_to_fp32.py",)
+    ),
+    "megatron": Layout(
+        _match_name(r"^iter_[0-9]{7,}$"), "its name, iter_N", tracker="latest_checkpointed_iteration.txt"
+    ),
     # Its tracker holds the path of the file. The number of an epoch is not a step.
     "mmengine": Layout(
-        _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"), re.compile(r"^iter_([0-9]+)"), tracker="last_checkpoint"
+        _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"),
+        "its name, iter_N.pth or epoch_N.pth",
+        re.compile(r"^iter_([0-9]+)"),
+        tracker="last_checkpoint",
     ),
-    "lightning": Layout(_match_name(r"\.ckpt$"), re.compile("step[=_-]([0-9]+)"), by_name=True),
-    "dcp": Layout(_match_content(r"^\.metadata$", r"\.distcp$"), mark=".metadata", by_name=True),
+    "lightning": Layout(_match_name(r"\.ckpt$"), "its name, *.ckpt", re.compile("step[=_-]([0-9]+)"), by_name=True),
+    "dcp": Layout(
+        _match_content(r"^\.metadata$", r"\.distcp$"), ".metadata or *.distcp in it", mark=".metadata", by_name=True
+    ),
     "accelerate": Layout(
-        _match_content(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"), mark="random_states_0.pkl", by_name=True
+        _match_content(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"),
+        "random_states_N.pkl or optimizer.bin in it",
+        mark="random_states_0.pkl",
+        by_name=True,
     ),
-    "transformers": Layout(_match_name(r"^checkpoint-[0-9]+$"), mark="trainer_state.json", by_name=True),
-    "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$")),
+    "transformers": Layout(
+        _match_name(r"^checkpoint-[0-9]+$"), "its name, checkpoint-N", mark="trainer_state.json", by_name=True
+    ),
+    "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$"), "*.index.json in it"),
 }
 
 

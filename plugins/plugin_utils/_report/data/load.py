@@ -40,6 +40,7 @@ _OWN_KEYS = (
     "resumed_from_step",
     "printed",
     "layout",
+    "layout_by",
 )
 
 

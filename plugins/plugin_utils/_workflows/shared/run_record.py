@@ -238,7 +238,7 @@ def _former_prices(story: RunHistory) -> dict[str, float | None]:
 def _describe_checkpoint(story: RunHistory) -> SavedCheckpoint | None:
     if story.checkpoint is None:
         return None
-    return SavedCheckpoint(*story.checkpoint, extra={"layout": story.layout} if story.layout else {})
+    return SavedCheckpoint(*story.checkpoint, extra=dict(story.layout))
 
 
 def _build_attempt(

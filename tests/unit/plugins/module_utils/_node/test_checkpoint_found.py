@@ -46,6 +46,7 @@ def test_each_is_reported_once_and_what_was_there_before_is_not(tmp_path: pathli
     (folder / "checkpoint-20" / "trainer_state.json").write_text("{}")
     checkpoint_found.FoundCheckpoints(folder, "auto", run).step(listed(folder, "auto"))
     assert [step for step, _path, _layout in reported(run)] == [10, 20]
+    assert '"layout_by":"its name, checkpoint-N"' in (run / "metrics.jsonl").read_text().replace('": "', '":"')
 
 
 def test_one_without_a_step_in_its_name_has_the_last_step_printed_before_it(tmp_path: pathlib.Path) -> None:
@@ -64,6 +65,7 @@ def test_one_without_a_step_in_its_name_has_the_last_step_printed_before_it(tmp_
     found.step(listed(folder, form))
     text = (run / "metrics.jsonl").read_text().splitlines()[-1]
     assert json.loads(text)["checkpoint_step"] == 8 and json.loads(text)["layout"] == "mmengine"
+    assert json.loads(text)["layout_by"] == "checkpoints.format", "it was named"
 
 
 def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
