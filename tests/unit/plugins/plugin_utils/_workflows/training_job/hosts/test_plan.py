@@ -161,8 +161,8 @@ def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
     first, second = made(job(checkpoints={"path": "/mnt/c", "keep": 3, "format": "dcp"}))
     assert first.shared == second.shared == "/mnt/c/x-1"
     rules = {"format": "dcp", "keep": 3, "required": False, "resume": "auto", "shared": True, "folder": "/mnt/c/x-1"}
-    assert first.spec["checkpoints"] == {**rules, "first": True}
-    assert second.spec["checkpoints"] == {**rules, "first": False}
+    assert first.spec["checkpoints"] == {**rules, "ranks": [2], "first": True}
+    assert second.spec["checkpoints"] == {**rules, "ranks": [2], "first": False}
     alone, _other = made(job(checkpoints={"path": "/mnt/c", "shared": False, "resume": "never"}))
     assert alone.shared is None and alone.spec["checkpoints"]["folder"] == "/mnt/c/x-1/attempt-4"
     assert made(job())[0].spec["checkpoints"]["folder"] == "/s/a/runs/x-1/checkpoints"
