@@ -25,7 +25,7 @@ ACTIONS = {
     "kube_node": "wave_actions.KubeNode",
     "kube_wait": "wave_actions.KubeWait",
 }
-REAL = ("cluster_backup_info",)
+REAL = ("cluster_backup_info", "node_info")
 OLD, NEW = "v1.34.10+k3s1", "v1.34.11+k3s1"
 NAMES = ("s1", "s2", "s3", "a1", "a2")
 _LIMIT_S = 240
