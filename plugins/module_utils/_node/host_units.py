@@ -170,8 +170,7 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
 
 def find_left(run: pathlib.Path, units: t.Iterable[str] = UNITS) -> list[int]:
     """Return processes of units of a run here whose supervisor is gone, also where the run's folder is, too."""
-    dead = [unit for unit in units if not unit_status(run / "units" / unit)["alive"]]
-    return [pid for unit in dead for pid in processes.find_marked(run_marker(run, unit))]
+    return [pid for marker in _list_dead_markers(run, units) for pid in processes.find_marked(marker)]
 
 
 def is_left(run: pathlib.Path) -> bool:
@@ -181,8 +180,12 @@ def is_left(run: pathlib.Path) -> bool:
 
 def end_left(run: pathlib.Path, units: t.Iterable[str] = UNITS) -> list[int]:
     """End what :func:`find_left` finds; return pids that could not be ended."""
-    dead = [unit for unit in units if not unit_status(run / "units" / unit)["alive"]]
-    return [pid for unit in dead for pid in processes.kill_marked(run_marker(run, unit))]
+    return [pid for marker in _list_dead_markers(run, units) for pid in processes.kill_marked(marker)]
+
+
+def _list_dead_markers(run: pathlib.Path, units: t.Iterable[str]) -> list[str]:
+    """Return the markers of the units of a run whose supervisor is gone."""
+    return [run_marker(run, unit) for unit in units if not unit_status(run / "units" / unit)["alive"]]
 
 
 def run_marker(run: pathlib.Path, unit: str) -> str:
