@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -29,6 +30,17 @@ def marker() -> t.Iterator[str]:
 
 def spawn(marker: str, argv: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, env={**os.environ, processes.MARKER: marker}, start_new_session=True)
+
+
+@contextlib.contextmanager
+def sleeping(marker: str) -> t.Iterator[int]:
+    """Yield the pid of a process with a marker, which ends with the block."""
+    child = spawn(marker, ["sleep", "60"])
+    try:
+        yield child.pid
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_an_identity_names_one_process_only() -> None:
@@ -82,25 +94,17 @@ def test_a_killed_process_is_waited_for_after_it_has_lost_its_environment(
     marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel takes its environment before it closes its files and ports."""
-    child = spawn(marker, ["sleep", "60"])
-    seen = iter([[child.pid]])
-    monkeypatch.setattr(processes, "find_marked", lambda _value: next(seen, []))
     monkeypatch.setattr(processes, "kill_all", lambda pids: None)
-    try:
-        assert processes.kill_marked(marker, within_s=0.05) == [child.pid]
-    finally:
-        child.kill()
-        child.wait()
+    with sleeping(marker) as pid:
+        seen = iter([[pid]])
+        monkeypatch.setattr(processes, "find_marked", lambda _value: next(seen, []))
+        assert processes.kill_marked(marker, within_s=0.05) == [pid]
 
 
 def test_a_mark_is_compared_as_a_whole_and_never_names_the_caller(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = spawn(marker + "0", ["sleep", "60"])
-    monkeypatch.setenv(processes.MARKER, marker)
-    try:
-        assert processes.find_marked(marker) == [] and processes.find_marked(marker + "0") == [child.pid]
-    finally:
-        child.kill()
-        child.wait()
+    with sleeping(marker + "0") as pid:
+        monkeypatch.setenv(processes.MARKER, marker)
+        assert processes.find_marked(marker) == [] and processes.find_marked(marker + "0") == [pid]
 
 
 def test_a_signal_of_choice_is_sent(marker: str) -> None:
@@ -110,10 +114,6 @@ def test_a_signal_of_choice_is_sent(marker: str) -> None:
 
 
 def test_what_cannot_be_killed_in_time_is_returned(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = spawn(marker, ["sleep", "60"])
     monkeypatch.setattr(processes, "kill_all", lambda pids: None)
-    try:
-        assert processes.kill_marked(marker, within_s=0.05) == [child.pid]
-    finally:
-        child.kill()
-        child.wait()
+    with sleeping(marker) as pid:
+        assert processes.kill_marked(marker, within_s=0.05) == [pid]
