@@ -84,7 +84,8 @@ ON_ANSIBLE = (
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, lost nodes that are
 # replaced, GPUs and RDMA devices by plugins. Denied networks are left to the whole session: the controller that denies
 # them has to be compiled, which takes both processors for minutes.
-# Then bare machines with GPUs: to a trained job and back. The last one goes into a mesh and out of it.
+# Then the scenario of a role for devices, and bare machines with GPUs: to a trained job and back. The last one goes
+# into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
@@ -94,6 +95,7 @@ SHORT_PASS = (
     "tests/lab/test_kube_heal.py::test_a_node_that_is_off_gives_its_pods_away",
     "tests/lab/test_kube_heal.py::test_a_rented_node_is_replaced_by_one_that_joins",
     "tests/lab/test_kube_rdma_stack.py",
+    "tests/lab/test_molecule_devices.py::test_a_role_alone[rdma]",
     "tests/lab/test_k3s_site.py",
     "tests/lab/test_mesh.py",
 )

@@ -138,6 +138,31 @@ DEVICES: t.Final = Recipe(
     without=_NO_DOCUMENTATION,
 )
 
+# A bare machine whose package manager is dnf, as one of the RHEL family: packages are rpms, built on it.
+RPMS: t.Final = Recipe(
+    kind="rpms",
+    suite="trixie",
+    packages=(
+        *HOSTS.packages[:-1],
+        "createrepo-c",
+        "dnf",
+        "dnf-plugins-core",
+        "gpg",
+        "gpg-agent",
+        "iptables",
+        "mount",
+        "rpm",
+    ),
+    files=HOSTS.files,
+    commands=(
+        *HOSTS.commands,
+        "rm /etc/os-release",
+        'printf "ID=rocky\\nID_LIKE=\\"rhel centos fedora\\"\\nVERSION_ID=9.5\\nPRETTY_NAME=\\"Rocky Linux 9.5\\"\\n" > /etc/os-release',
+        'echo "Rocky Linux release 9.5 (Blue Onyx)" > /etc/redhat-release',
+    ),
+    without=_NO_DOCUMENTATION,
+)
+
 # What pods run: the Python that torch is mounted for, and what MPI needs of an image (an sshd that root may log in to).
 TRAINING: t.Final = Recipe(
     kind="training",
