@@ -145,3 +145,9 @@ def test_a_run_that_is_not_there_is_named(world: World, playbook: str) -> None:
     """Every playbook about a run says that there is none of this name, and where it looked."""
     error = assert_refused(world, world.play(playbook), f"run {world.run_id} does not exist", str(world.state))
     assert "status playbook" in error or "The newest runs are: none" in error
+
+
+def test_a_run_that_does_not_exist_is_said_before_anything_is_waited_for(world: World) -> None:
+    result = world.play("watch", muster_run_id="nope")
+    assert "run nope does not exist" in result.errors[0], result.output
+    assert result.code == 2 and "Wait for a notice" not in result.output

@@ -48,7 +48,7 @@ BUCKETS: t.Final[dict[str, str]] = {
     "queue": "waiting for a place in a queue",
     "stop": "from the last step to the end: last saves, results, end of the processes",
     "idle": "between the end of the run and its continuation",
-    "unknown": "what no event tells, as of a program whose steps cannot be read",
+    "unknown": "what no event tells, as of a program whose steps cannot be read, or were read after the fact",
 }
 # A step that takes so many times the usual is slow.
 _SLOW: t.Final = 1.25
@@ -201,10 +201,15 @@ def _account_steps(
     typical = _usual_step_s(gaps) or usual
     hours = {hour: _usual_step_s(part) for hour, part in _group_by_hour(gaps).items() if len(part) >= _ENOUGH}
     first = readings[0]
-    tape.run_to(first.at - typical, begin)
+    tape.run_to(first.at - (first.late_s or typical), begin)
+    if first.late_s:
+        tape.run_to(first.at, "unknown")
     _give_steps(tape, first.at, first.step - 1, first.step, reached)
-    pauses = _Pauses(gaps, typical, attempt.hangs)
+    pauses = _Pauses([gap for gap in gaps if _is_dated(gap)], typical, attempt.hangs)
     for number, (before, after) in enumerate(gaps):
+        if after.late_s:
+            tape.run_to(after.at, "unknown")
+            continue
         step_s = hours.get(int((before.at - first.at) // _HOUR_S)) or typical
         expected = max(1, after.step - before.step) * step_s
         extra = after.at - before.at - expected
@@ -260,8 +265,13 @@ def _group_by_hour(gaps: t.Sequence[_Gap]) -> dict[int, list[_Gap]]:
     return found
 
 
+def _is_dated(gap: _Gap) -> bool:
+    return not gap[0].late_s and not gap[1].late_s
+
+
 def _usual_step_s(gaps: t.Sequence[_Gap]) -> float:
     """Return the median seconds of a step, without those in which a checkpoint was saved; 0.0 where none is known."""
+    gaps = [gap for gap in gaps if _is_dated(gap)]
     plain = [(before, after) for before, after in gaps[_WARM_UP:] or gaps if not after.has_saved]
     times = [(after.at - before.at) / max(1, after.step - before.step) for before, after in plain or gaps]
     return statistics.median(times) if times else 0.0

@@ -30,6 +30,8 @@ _BEHIND = 3
 # What of an attempt is kept for another follower, beside who printed and what is held.
 _KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed", "drawn", "ahead")
 READ, WENT_BACK, MIXED, UNTIMED = "steps_read", "step_went_back", "steps_mixed", "steps_untimed"
+# When a step was made: at the time ``at``, or so many seconds before it at most.
+_TIMES = ("at", "late_s")
 # What a line of MUSTER_METRICS_FILE says of the run, if it says when.
 _REPORTED = ("step", "checkpoint_step", "resumed_from_step")
 
@@ -216,7 +218,7 @@ class PrintedSteps:
             line.pop("loss", None)
         if line.pop("of_last", False):
             return [] if state.last is None else [{**line, "step": state.base + step}]
-        figures = {name: value for name, value in line.items() if name != "at"}
+        figures = {name: value for name, value in line.items() if name not in _TIMES}
         at, before = float(line.get("at") or 0.0), state.figures.get(step)
         if state.first is None:
             state.first = step
@@ -317,6 +319,12 @@ def read_event(event: t.Mapping[str, object]) -> dict[str, object]:
         return {}
     steps = f"{event.get('step')} to {event.get('back_to')}"
     return {"went_back": True, "problem": f"the steps are not known: the counter went back from {steps} in an attempt"}
+
+
+def describe_late(first: int, last: int, seconds: float) -> str:
+    """Return why the times of steps are not known."""
+    which = f"step {first} was" if first == last else f"steps {first} to {last} were"
+    return f"when {which} made is not known: what was printed was read up to {seconds:.0f} s later"
 
 
 def describe(event: t.Mapping[str, t.Any]) -> str:

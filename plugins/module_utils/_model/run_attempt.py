@@ -62,11 +62,16 @@ class Attempt:
     last_step: int | None = None
     first_step_at: float | None = None
     last_step_at: float | None = None
+    # Whether its first step, and its last, were made at some time before, as their lines were read after the fact.
+    is_first_late: bool = False
+    is_last_late: bool = False
     resumed_from: int | None = None
     saved_steps: tuple[int, int] | None = None
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
+    # Whether the attempt that followed is of another start, by which the run was continued after its end.
+    continued: bool = False
     # The pod whose deletion is its fault, where that was told.
     fault_pod: str | None = None
     # When the cluster said that a node of it was not ready, and its name.
@@ -223,11 +228,15 @@ class Attempt:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code of what ended the attempt; of the last attempt without any failure, the highest one."""
+        """Return the exit code of what ended the attempt; of the last of a start without any failure, the highest."""
         end = self.culprit[1]
         if end or self.first_failure:
             return end.exit_code if end else None
-        return None if self.followed else max((end.exit_code for end in self.exits.values()), default=None)
+        return (
+            None
+            if self.followed and not self.continued
+            else max((end.exit_code for end in self.exits.values()), default=None)
+        )
 
     @property
     def node_names(self) -> list[str]:

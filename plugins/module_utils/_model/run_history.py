@@ -10,6 +10,7 @@ belongs to the newest attempt that had started before it.
 from __future__ import annotations
 
 import collections
+import itertools
 import time
 import typing as t
 
@@ -47,6 +48,7 @@ class RunHistory:
         of a host's.
     :ivar steps_read: whose printed steps are read, where that was to be found out: ``preset``, ``rank``, ``node``, and
         ``problem``, why they are not those of the run, or its loss is not that of one rank.
+    :ivar late: (first step, last step, seconds) of those whose lines were read after the fact, and by how much at most.
     :ivar readings: when its steps were made and its checkpoints saved. :ivar pauses: (from, until) of each time in
         which it had ended and was not continued yet.
     :ivar stored: what its nodes have stored of its checkpoints.
@@ -79,6 +81,7 @@ class RunHistory:
         self.pace_meter = stall.PaceMeter()
         self.stored = StoredCheckpoints()
         self.steps_read: dict[str, object] = {}
+        self.late: tuple[int, int, float] | None = None
         # Of the starts, those by which a run that had succeeded was continued: they are no restarts.
         self.extensions: set[int] = set()
         self._succeeded = False
@@ -107,8 +110,8 @@ class RunHistory:
             self._add_deletion(line, at)
         elif kind in ("checkpoint_stored", "checkpoint_not_stored"):
             self.stored.take(line, at)
-        elif kind == "checkpoint_missing":
-            self._missing = line
+        elif kind in ("checkpoint_missing", "checkpoint_there"):
+            self._missing = line if kind == "checkpoint_missing" else None
         elif kind == "no_checkpoint":
             self._empty[str(line.get("node"))] = at, str(line.get("folder"))
         elif kind == "notice":
@@ -249,8 +252,11 @@ class RunHistory:
         self._recent.append(line)
         step, saved, resumed = (_read_count(line, key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if step is not None:
-            self.readings.add_step(at, step)
+            late_s = parse_finite(line.get("late_s")) or 0.0
+            self.readings.add_step(at, step, late_s)
             self._take_step(attempt, at, step, line)
+            if late_s:
+                self._note_late(step, late_s)
         if saved is not None:
             self.readings.add_checkpoint(at)
             if _is_newest(attempt, at, self._saved_in):
@@ -264,24 +270,33 @@ class RunHistory:
 
     def _take_step(self, attempt: Attempt, at: float, step: int, line: Line) -> None:
         """Take in a step by its own time: lines of a node that are read late replace none that was made after them."""
-        is_first = attempt.first_step_at is None
-        if is_first:
+        is_first, is_late = attempt.first_step_at is None, bool(line.get("late_s"))
+        if is_first or is_late:
             self.pace_meter.begin()
         if attempt.first_step_at is None or at < attempt.first_step_at:
-            attempt.first_step, attempt.first_step_at = step, at
+            attempt.first_step, attempt.first_step_at, attempt.is_first_late = step, at, is_late
         if attempt.last_step_at is None or at >= attempt.last_step_at:
-            attempt.last_step, attempt.last_step_at = step, at
+            attempt.last_step, attempt.last_step_at, attempt.is_last_late = step, at, is_late
         if not _is_newest(attempt, at, self._stepped_in):
             return
         self._stepped_in = attempt, at
-        self.pace_meter.add(at, step)
+        if not is_late:
+            self.pace_meter.add(at, step)
         # Of programs that print figures more seldom than steps, the last ones stay.
-        figures = {key: value for key, value in line.items() if _is_figure(value)}
+        figures = {key: value for key, value in line.items() if key != "late_s" and _is_figure(value)}
         before = {"loss": self.last["loss"]} if not is_first and "loss" in self.last else {}
         self.last = {**before, **figures}
         if line.get("loss") is not None:
             is_number = parse_finite(line["loss"]) is not None
             self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
+
+    def _note_late(self, step: int, late_s: float) -> None:
+        """Note that it is not known when a step was made."""
+        said = printed_steps.describe_late(*self.late) if self.late else None
+        first, last, longest = self.late or (step, step, late_s)
+        self.late = min(first, step), max(last, step), max(longest, late_s)
+        if self.steps_read.get("problem") == said:
+            self.steps_read["problem"] = printed_steps.describe_late(*self.late)
 
     def _move_steps(self, attempt: Attempt) -> None:
         """Give an attempt the steps of its time that were taken for those of the one before.
@@ -339,6 +354,8 @@ class RunHistory:
         for attempt in self.attempts:
             attempt.n = before = max(attempt.counted, before + 1)
             attempt.followed = attempt is not self.attempts[-1]
+        for attempt, later in itertools.pairwise(self.attempts):
+            attempt.continued = self.begins_start(later)
 
     def attempt_at(self, at: float) -> Attempt | None:
         """Return the newest attempt that had started at a time."""
@@ -356,7 +373,7 @@ class RunHistory:
     @property
     def startup_s(self) -> float | None:
         """Return the longest time that an attempt took to its first step, None before there is any."""
-        firsts = [(item.first_step_at, item.started_at) for item in self.attempts]
+        firsts = [(item.first_step_at, item.started_at) for item in self.attempts if not item.is_first_late]
         return max((first - begun for first, begun in firsts if first is not None), default=None)
 
     def judge_movement(self, since_s: float) -> stall.Movement:
@@ -513,12 +530,14 @@ class RunHistory:
         names = attempt.node_names if is_whole else sorted({*attempt.node_names, *begun})
         return {name: begun.get(name, {}) for name in names}
 
-    def losses(self) -> tuple[int | None, float]:
-        """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""
-        pairs = zip(resumes.restart_costs(self.attempts), self.attempts[1:], strict=True)
-        costs = [cost for cost, attempt in pairs if not self._extends(attempt)]
+    def losses(self) -> tuple[int | None, float | None]:
+        """Return the sums of what the restarts cost: (steps done again, seconds). What is not known is None."""
+        pairs = list(zip(resumes.restart_costs(self.attempts), itertools.pairwise(self.attempts), strict=True))
+        pairs = [(cost, gap) for cost, gap in pairs if not self._extends(gap[1])]
+        costs = [cost for cost, _gap in pairs]
         steps = resumes.total_steps_lost(costs) if self.are_steps_known or not costs else None
-        return steps, sum(cost.seconds or 0.0 for cost in costs)
+        is_dated = not any(before.is_last_late or after.is_first_late for _cost, (before, after) in pairs)
+        return steps, sum(cost.seconds or 0.0 for cost in costs) if is_dated else None
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""

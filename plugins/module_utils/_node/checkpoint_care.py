@@ -85,6 +85,7 @@ class CheckpointCare:
             watchers.append(checkpoint_found.FoundCheckpoints(folder, form, self._run).step)
         if form and (first or not self._rules.get("shared")):
             watchers.append(checkpoint_room.RoomWatch(folder, self._rules, self._run, self._node).step)
+            watchers.append(checkpoint_reports.MissingWatch(folder, str(form), self._run, self._node).step)
         return checkpoint_found.LookingThread(folder, str(form), watchers) if watchers else None
 
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:

@@ -151,22 +151,62 @@ def find_missing(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> dict
     reported: dict[int, str] = {}
     with contextlib.suppress(OSError), metrics.open(encoding="utf-8", errors="replace") as handle:
         for text in handle:
-            line = next(files.parse_json_lines(text), {}) if '"checkpoint_step"' in text else {}
-            step, path = line.get("checkpoint_step"), line.get("path")
-            if isinstance(step, int) and isinstance(path, str):
-                reported.pop(step, None)
-                reported[step] = path
-    marked = {saved.name for saved in checkpoints.list_complete(folder, form)}
+            _take_report(reported, next(files.parse_json_lines(text), {}) if '"checkpoint_step"' in text else {})
+    return _judge_reported(reported, folder, form, checkpoints.list_complete(folder, form))
+
+
+def _take_report(reported: dict[int, str], line: t.Mapping[str, t.Any]) -> None:
+    step, path = line.get("checkpoint_step"), line.get("path")
+    if isinstance(step, int) and isinstance(path, str):
+        reported.pop(step, None)
+        reported[step] = path
+
+
+def _judge_reported(
+    reported: t.Mapping[int, str], folder: pathlib.Path, form: str, complete: t.Iterable[checkpoint_layouts.Saved]
+) -> dict[str, t.Any] | None:
+    marked = {saved.name for saved in complete}
 
     def exists(path: str) -> bool:
         name = checkpoints.reported_name(folder, {"checkpoint_step": 0, "path": path})
         return os.path.exists(path) and (form != "dcp" or not name or name in marked)
 
-    newest, *others = [*reversed(reported.items())] or [(0, "")]
+    newest, *others = [*reversed(list(reported.items()))] or [(0, "")]
     if not os.path.isabs(newest[1]) or exists(newest[1]):
         return None
     found = next(({"step": step, "path": path} for step, path in others if exists(path)), None)
     return {"checkpoint_step": newest[0], "path": newest[1], "there": found}
+
+
+class MissingWatch:
+    """Looks while the program runs whether the checkpoint that it reported last is there; notes each change once."""
+
+    def __init__(self, folder: pathlib.Path, form: str, run: pathlib.Path, node: str) -> None:
+        self._folder, self._form, self._node = folder, form, node
+        self._tail, self._events = Tail(run / "metrics.jsonl"), run / "events.jsonl"
+        self._reported: dict[int, str] = {}
+        # What was not there at the last look, and what was noted of that.
+        self._lacked: dict[str, t.Any] | None = None
+        self._noted: dict[str, t.Any] | None = None
+
+    def step(self, list_complete: t.Callable[[], list[checkpoint_layouts.Saved]]) -> None:
+        """Note in the run's events what is missing at a second look, and that it is there again."""
+        for line in self._tail.lines():
+            _take_report(self._reported, line)
+        if not self._reported:
+            return
+        found = _judge_reported(
+            self._reported, self._folder, self._form, list_complete() if self._form == "dcp" else ()
+        )
+        before, self._lacked = self._lacked, found
+        if found == self._noted or (found is not None and found != before):
+            return
+        self._noted = found
+        step, path = list(self._reported.items())[-1]
+        told = {"kind": "checkpoint_there", "checkpoint_step": step, "path": path}
+        told = {"kind": "checkpoint_missing", **found} if found else told
+        with contextlib.suppress(OSError):
+            files.append_json(self._events, {"at": time.time(), "node": self._node, **told})
 
 
 def size_of(path: pathlib.Path) -> int:

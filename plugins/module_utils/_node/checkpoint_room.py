@@ -65,8 +65,17 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
 
 def describe_sizes(line: t.Mapping[str, t.Any]) -> str:
     """Return the sizes of an event of :class:`RoomWatch`."""
-    free, size = (f"{line[name] / 1e6:.1f} MB" for name in ("free_bytes", "checkpoint_bytes"))
-    return f"{line['folder']} has {free} free, a checkpoint takes {size}"
+    return f"{describe_free(line)}, a checkpoint takes {format_size(line['checkpoint_bytes'])}"
+
+
+def describe_free(room: t.Mapping[str, t.Any]) -> str:
+    """Return what the disk of a folder has free for its writers."""
+    return f"{room['folder']} has {format_size(room['free_bytes'])} free"
+
+
+def format_size(size: float) -> str:
+    """Return bytes as megabytes, small ones with two decimals."""
+    return f"{size / 1e6:.{1 if size >= 1e6 else 2}f} MB"
 
 
 def _newest_of(complete: t.Sequence[Saved]) -> tuple[list[Saved], int]:

@@ -103,18 +103,22 @@ def write_atomic(path: pathlib.Path, data: bytes, mode: int = 0o600) -> None:
         _cleared.add(path)
         clear_left(path.parent, f".{path.name}.", ".tmp")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with os.fdopen(descriptor, "wb") as handle:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as exc:
         # A full disk must not keep a partial file.
-        temporary.unlink(missing_ok=True)
-        raise
+        unlink(temporary)
+        raise _name_file(exc, path) from exc
+
+
+def _name_file(exc: OSError, path: pathlib.Path) -> OSError:
+    """Return the error of a write with its file, which that of a full disk does not name."""
+    return exc if exc.errno is None else OSError(exc.errno, exc.strerror, str(path))
 
 
 def write_json(path: pathlib.Path, value: t.Any, mode: int = 0o600) -> None:
@@ -164,7 +168,11 @@ def append_text(path: pathlib.Path, text: str) -> None:
     line = text.encode(errors="replace")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(descriptor, line)
+        while line:
+            # A disk that is nearly full takes a part; the next write says that it is full.
+            line = line[os.write(descriptor, line) :]
+    except OSError as exc:
+        raise _name_file(exc, path) from exc
     finally:
         os.close(descriptor)
 

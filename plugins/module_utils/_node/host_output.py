@@ -26,6 +26,8 @@ RANK_KEEP_BYTES = 1 << 20
 _OFFSETS = "read.json"
 _PIECE = 1 << 20
 _LOOK_S = 0.1
+# What was printed within so long before it is read has the time of the reading.
+_LATE_S = 2.0
 _BOUND_S = 1.0
 _KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
 _BLOCK = 4096
@@ -41,6 +43,8 @@ class UnitOutput:
         self._reported = pod_log.Tail(run / "metrics.jsonl") if self._reader.is_guessed else None
         self._kept = log.with_name(_OFFSETS)
         kept = files.read_json(self._kept)
+        # Until when the log is known to have been read; nothing was printed before that is read from now on.
+        self._read_at = self._kept.stat().st_mtime if isinstance(kept, dict) else time.time()
         kept = kept if isinstance(kept, dict) else {}
         size = log.stat().st_size if log.exists() else 0
         # Where the supervisor before this one ended, its last lines were printed and not yet read.
@@ -69,7 +73,7 @@ class UnitOutput:
     def read_new(self, ended: bool = False) -> None:
         """Copy what the ranks wrote, turn new lines into metrics and bound the logs."""
         with self._lock, contextlib.suppress(OSError):
-            more = True
+            more, began = True, time.time()
             while more:
                 # A program may print until its end, so each piece is parsed and bounded before the next.
                 more, before = self._ranks.copy_new(ended), self._offset
@@ -78,6 +82,7 @@ class UnitOutput:
                 if self._offset != before or self._ranks.copied:
                     self._keep_offsets()
                 self._bound_logs(now=ended and not more)
+            self._read_at = began
 
     def _bound_logs(self, now: bool = False) -> None:
         if not now and time.monotonic() - self._bounded_at < _BOUND_S:
@@ -102,7 +107,10 @@ class UnitOutput:
         if found and self._reported and any(map(_is_own_step, self._reported.lines())):
             self._reader.stop()
         elif found:
-            lines = "".join(files.json_line({**line, "printed": True}) for line in found)
+            # Lines of one moment that may have been printed long before it have no times of their own.
+            late = {"late_s": round(at - self._read_at, 3)} if at - self._read_at > _LATE_S else {}
+            dated = ({**line, **(late if line["at"] == at else {})} for line in found)
+            lines = "".join(files.json_line({**line, "printed": True}) for line in dated)
             files.append_text(self._run / "metrics.jsonl", lines)
         return len(data) == _PIECE
 

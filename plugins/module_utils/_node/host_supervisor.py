@@ -60,6 +60,8 @@ class Supervisor:
         self.log_size = 0
         self.events_at = 0
         self.unused_since: float | None = None
+        # What of the program's files was there when it was started.
+        self.needed: list[str] = []
         self.output: host_output.UnitOutput | None = None
         self.care: host_unit_care.UnitCare | None = None
 
@@ -118,7 +120,7 @@ class Supervisor:
         return decision
 
     def _watch_output(self) -> None:
-        if self.spec["unit"] == "agent":
+        if self._is_agent:
             from . import host_output
 
             forms = self.spec.get("forms") or {}
@@ -171,7 +173,7 @@ class Supervisor:
         environment[processes.MARKER] = self.spec["marker"]
         if secrets := self.spec.get("secrets"):
             environment.update(files.read_json(pathlib.Path(secrets)) or {})
-        if self.spec["unit"] == "agent" and (rules := self.spec.get("checkpoints")):
+        if self._is_agent and (rules := self.spec.get("checkpoints")):
             from . import checkpoint_care
 
             folder = pathlib.Path(rules["folder"]).expanduser()
@@ -180,6 +182,9 @@ class Supervisor:
         if self.spec["policy"] == "torchrun":
             (self.folder / "error.json").unlink(missing_ok=True)
             environment[_ERROR_FILE] = str(self.folder / "error.json")
+        self.needed = self.needed or [
+            item for item in self._list_needed() if os.path.isabs(item) and os.path.exists(item)
+        ]
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
         if self.listener is not None:
@@ -204,7 +209,7 @@ class Supervisor:
                 self.child = None
         self._write_state("running")
         self._event("agent_started")
-        if self.spec["unit"] == "agent":
+        if self._is_agent:
             # Imported only now: the launcher is at work meanwhile.
             from . import host_unit_care
 
@@ -231,7 +236,7 @@ class Supervisor:
             max(0, -code),
             self._rank_codes(),
             self._count_unfinished(),
-            self.spec["unit"] == "agent" and _is_full(self.folder),
+            self._is_agent and _is_full(self.folder),
             self._read_rendezvous(),
         )
 
@@ -352,9 +357,37 @@ class Supervisor:
         # Without this file the end would count as a lost node: on a full disk, wait for room.
         while not self._write("exit.json", {**value, "generation": self.spec["generation"]}):
             time.sleep(_TICK_S)
+        # Before what is held back makes room.
+        room = {"room": self._find_room(), "missing": self._find_missing()} if code and self._is_agent else {}
+        (self.folder / "reserve").unlink(missing_ok=True)
         self._write_state("ended", detail or cause)
-        self._event("agent_exit", exit_code=code, detail=cause)
+        self._event("agent_exit", exit_code=code, detail=cause, **room)
         return 0
+
+    @property
+    def _is_agent(self) -> bool:
+        return self.spec["unit"] == "agent"
+
+    def _list_needed(self) -> list[str]:
+        """Return what the program is started with and in: its interpreter, environment, folders and files."""
+        words = [str(word) for word in (*self.spec["argv"], self.spec["cwd"])]
+        environment = pathlib.Path(words[0]).parent.parent / "pyvenv.cfg"
+        found = self.spec.get("env", {}).get("PYTHONPATH", "").split(":")
+        return list(dict.fromkeys([*words[:1], words[-1], str(environment), *found, *words[1:-1]]))
+
+    def _find_missing(self) -> list[str]:
+        """Return what the program needs and had at a start, and is not there any more."""
+        folder, program = self.spec["cwd"], str(self.spec["argv"][0])
+        always = [folder, *([program] if os.path.isabs(program) else [])]
+        there = [*always, *(item for item in self.needed if item not in always)]
+        return [item for item in there if not os.path.exists(item)]
+
+    def _find_room(self) -> dict[str, t.Any]:
+        """Return the fuller of the disks of the run and of its checkpoints, ``{folder, free_bytes}``."""
+        rules = self.spec.get("checkpoints") or {}
+        folders = [self.folder, *([pathlib.Path(rules["folder"]).expanduser()] if rules.get("folder") else [])]
+        known = [(free, str(folder)) for folder in folders if (free := _free_bytes(folder)) is not None]
+        return {"folder": min(known)[1], "free_bytes": min(known)[0]} if known else {}
 
     def _write_state(self, state: str, detail: str = "") -> None:
         child = self.child.pid if self.child else 0
@@ -396,13 +429,20 @@ class Supervisor:
             files.append_json(self.events, line)
 
 
-def _is_full(folder: pathlib.Path) -> bool:
-    """Return whether the disk of a folder has no room left."""
+def _free_bytes(folder: pathlib.Path) -> int | None:
+    """Return the bytes that a program may still write to the disk of a folder, None where that is not known."""
     try:
         state = os.statvfs(folder)
     except OSError:
-        return False
-    return state.f_bavail * state.f_frsize < _FULL
+        return None
+    # Some file systems count no blocks.
+    return state.f_bavail * state.f_frsize if state.f_blocks else None
+
+
+def _is_full(folder: pathlib.Path) -> bool:
+    """Return whether the disk of a folder has no room left."""
+    free = _free_bytes(folder)
+    return free is not None and free < _FULL
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ _OWN_KEYS = (
     "checkpoint_step",
     "resumed_from_step",
     "printed",
+    "late_s",
     "layout",
     "layout_by",
 )
@@ -60,6 +61,8 @@ class RunEvent:
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepRecord:
     """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`, ``extras`` all others.
+
+    ``at`` is None where it is not known when the step was made.
 
     :ivar has_bad_loss: the program wrote a loss that is not a number (NaN, infinite); ``loss`` is None then.
     """
@@ -323,7 +326,8 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
                 if key not in (*_OWN_KEYS, unit) and (value := parsing.read_number(line[key])) is not None
             }
             bad = line.get("loss") is not None and loss is None
-            steps.append(StepRecord(at, step, loss, throughput, bad, extras))
+            # Of a line that was read after the fact, the time is that of the reading.
+            steps.append(StepRecord(None if "late_s" in line else at, step, loss, throughput, bad, extras))
         if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
             checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
     start = parsing.read_time(lines[0].get("at"))

@@ -264,7 +264,7 @@ def build_run_model(run: RunFolder) -> RunModel:
         steps_per_s=_steps_per_second(counted, find_stalls(attempts)) if known else None,
         throughput=_median_throughput(curve),
         steps_lost=_total_steps_lost(record, attempts, faults) if known or not faults else None,
-        seconds_lost=_total_seconds_lost(record, attempts, faults),
+        seconds_lost=_total_seconds_lost(record, attempts, faults) if run.history.losses()[1] is not None else None,
         checkpoint=_last_checkpoint(run),
         usd=parsing.read_number(cost.get("usd")),
         usd_complete=complete if isinstance(complete := cost.get("complete"), bool) else None,

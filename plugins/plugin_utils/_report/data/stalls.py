@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing as t
 
 from ....module_utils._model import stall
 from .attempts import AttemptView
-from .load import StepRecord
 
 Span = tuple[float, float]
 
@@ -20,16 +20,12 @@ def find_stalls(attempts: t.Sequence[AttemptView]) -> tuple[Span, ...]:
     found: list[Span] = []
     for attempt in attempts:
         steps = attempt.segment.steps if attempt.segment else ()
-        times = _step_times(steps)
         pace = stall.measure_pace((step.at, step.step) for step in steps if step.at is not None)
         # Of a run that is over, the longest pause may be the stall itself.
         limit = stall.limit_s(dataclasses.replace(pace, longest_s=0.0)) if pace else None
         if limit is None:
             continue
-        ends = [*times, attempt.end] if attempt.end is not None else times
-        found += [(left, right) for left, right in zip(ends, ends[1:], strict=False) if right - left > limit]
+        # Steps of which the times are not known were made in the gap that they lie in.
+        times = [step.at for step in steps] + ([attempt.end] if attempt.end is not None else [])
+        found += [(a, b) for a, b in itertools.pairwise(times) if a is not None and b is not None and b - a > limit]
     return tuple(found)
-
-
-def _step_times(steps: t.Iterable[StepRecord]) -> list[float]:
-    return [step.at for step in steps if step.at is not None]

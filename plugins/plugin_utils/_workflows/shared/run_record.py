@@ -132,7 +132,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         checkpoint=_describe_checkpoint(story) or record.checkpoint,
         restarts=story.restarts,
         steps_lost=steps,
-        seconds_lost=round(seconds, 3),
+        seconds_lost=None if seconds is None else round(seconds, 3),
         held=tuple(_list_held_nodes(record, story, prices, now)),
         cost=_sum_cost(record, story, prices, now),
     )

@@ -28,6 +28,10 @@ _UNKNOWN_KILLER: t.Final = (
     "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, "
     "dmesg on the node names it"
 )
+_PLACE_AGAIN: t.Final = (
+    "Train again with the same run id: it places the code and the environment of job.requirements again, and says what "
+    "else is missing, as an interpreter"
+)
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
     "disk_full": "disk_full",
@@ -46,6 +50,9 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     """
     if outcome.outcome not in ("failed", "lost") or outcome.explained:
         return outcome
+    if gone := _describe_gone(folder):
+        # What its programs say of it is an import that fails, or a file that cannot be opened.
+        return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}: {gone}")
     if outcome.cause not in _CRASHES or outcome.node is None:
         code = _CODES.get(outcome.cause) or live_pods.find_code(outcome.cause, outcome.detail)
         return _with_fix(_with_room(folder, outcome, code), code, backend)
@@ -71,6 +78,18 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     return _with_fix(_with_room(folder, outcome, code), code, backend)
 
 
+def _describe_gone(folder: pathlib.Path) -> str:
+    """Return which files of the program are gone from its nodes since it was started, and what to do; else nothing."""
+    gone: dict[str, str] = {}
+    for line in _read_events(folder):
+        if line.get("kind") == "submitted":
+            gone = {}
+        elif line.get("kind") == "agent_exit" and line.get("missing"):
+            gone[str(line.get("node"))] = str(line["missing"][0])
+    places = ", ".join(f"{path} is gone from {node}" for node, path in sorted(gone.items()))
+    return f"{places} since the run was started. {_PLACE_AGAIN}" if places else ""
+
+
 def _find_code(text: str) -> str | None:
     """Return the cause that a log names: what explains others, then what stopped a job, then what followed from it."""
     found = diagnose_text(error_line.without_launcher(text), "log").causes if text else ()
@@ -82,13 +101,23 @@ def _find_code(text: str) -> str | None:
 
 
 def _with_room(folder: pathlib.Path, outcome: RunOutcome, code: str | None) -> RunOutcome:
-    """Return the outcome of a full disk with what was seen of its room at the last checkpoint."""
+    """Return the outcome of a full disk with what its node had free at the end, and what a checkpoint takes."""
     if code not in _NO_ROOM:
         return outcome
-    events = files.parse_json_lines(read_end(folder / "events.jsonl"))
-    seen = [line for line in events if line.get("kind") == checkpoint_room.KIND]
-    sizes = "; ".join(f"{line['node']}: {checkpoint_room.describe_sizes(line)}" for line in seen[-1:])
+    events = [line for line in _read_events(folder) if outcome.node in (None, line.get("node"))]
+    seen = next((line for line in reversed(events) if line.get("kind") == checkpoint_room.KIND), None)
+    left = next((line for line in reversed(events) if line.get("kind") == "agent_exit" and line.get("room")), None)
+    sizes = ""
+    if left is not None:
+        takes = f", a checkpoint takes {checkpoint_room.format_size(seen['checkpoint_bytes'])}" if seen else ""
+        sizes = f"{left['node']}: {checkpoint_room.describe_free(left['room'])} at the end{takes}"
+    elif seen is not None:
+        sizes = f"{seen['node']}: {checkpoint_room.describe_sizes(seen)}, as seen at a checkpoint before"
     return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')} ({sizes})") if sizes else outcome
+
+
+def _read_events(folder: pathlib.Path) -> list[dict[str, t.Any]]:
+    return list(files.parse_json_lines(read_end(folder / "events.jsonl")))
 
 
 def _with_fix(outcome: RunOutcome, code: str | None, backend: Backend) -> RunOutcome:

@@ -280,12 +280,8 @@ class Follower:
         text = self._new_lines(stream, self._without_repeats(node, text) if stream == "metrics" else text)
         kept = plain_lines(text) if stream == "log" else text
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
-        try:
-            files.private_dir(place.parent)
-            files.append_text(place, kept)
-        except OSError as exc:
-            # A write of a full disk does not name its file.
-            raise OSError(exc.errno, exc.strerror, str(place)) from exc
+        files.private_dir(place.parent)
+        files.append_text(place, kept)
         if stream == "events":
             for line in files.parse_json_lines(text):
                 self._take_event(line)
@@ -337,10 +333,18 @@ class Follower:
         for raw, at in itertools.zip_longest(text.split("\n"), times):
             now = log_follow.now() if at is None else at
             for line in reader.read(raw or "", now):
+                if at is None and (late_s := self._unread_s(now)):
+                    line["late_s"] = late_s
                 if at is not None:
                     # A line without its time may be of an attempt before.
                     self.begun.resume(node, {**line, "printed": True})
                 self._keep_printed(self._take_printed(node, line))
+
+    def _unread_s(self, now: float) -> float:
+        """Return for how long at most a line was printed before now that has no time."""
+        newest = self.story.attempts[-1] if self.story.attempts else None
+        since = now if newest is None else newest.last_step_at or newest.started_at
+        return round(max(0.0, now - since), 3)
 
     def _take_printed(self, node: str, line: dict[str, t.Any]) -> list[dict[str, t.Any]]:
         number = self._printed_in(float(line.get("at") or 0.0))

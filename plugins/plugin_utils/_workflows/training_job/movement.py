@@ -24,6 +24,8 @@ if t.TYPE_CHECKING:
 _TAIL = 64 << 10
 # What is older is shown with its age.
 _FRESH_S = 15.0
+# So many names and more are counted.
+_FEW = 4
 
 
 def read_movement(folder: pathlib.Path, now: float) -> tuple[stall.Movement, str]:
@@ -44,6 +46,9 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
     parts += [str(values["sharing"])] if values.get("sharing") else []
+    if unheard := values.get("unheard"):
+        # They may run: this follower has no answer of theirs yet.
+        parts.append(f"{', '.join(unheard) if len(unheard) < _FEW else len(unheard)} not heard from yet")
     silent = sorted((values.get("silent") or {}).items())
     parts += [f"last answer of {node} {seconds} s ago" for node, seconds in silent]
     parts += [str(values["waiting"])] if values.get("waiting") else []

@@ -54,7 +54,8 @@ def record_end(
         ended = dataclasses.replace(ended, drill=_judge_drill(follower, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     seen = follower.story.ranks_seen()
-    ended_now: dict[str, object] = {"nodes": 0, "waiting": None, "silent": {}, "step_age_s": None, "stalled_s": None}
+    ended_now: dict[str, object] = {"nodes": 0, "waiting": None, "silent": {}, "unheard": []}
+    ended_now |= {"step_age_s": None, "stalled_s": None}
     said = describe_state({**follower.state(), "ranks": seen, **ended_now})
     since = follower.story.nan_since
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome

@@ -17,6 +17,7 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
 from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record, read_record
+from .changes import describe_changes
 from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
 from .trackers import step_log
@@ -74,7 +75,9 @@ class RequestedRun:
             else f"is running {where}; it would be followed"
         )
         reported = f"; the newest checkpoint that it reported has step {saved.step}" if starts and saved else ""
-        self.request.progress.say(f"run {self.run_id} {would}{reported}; nothing was changed")
+        differs = describe_changes(self.before, self.job, self.source.code_sha256) if self.before and starts else []
+        other = f", with another job: {', '.join(differs)}" if differs else ""
+        self.request.progress.say(f"run {self.run_id} {would}{other}{reported}; nothing was changed")
 
     def set_aside(self, former: str, current: str) -> RequestedRun:
         """Return it as a run that is new on another cluster. The former one's record stays, under a name of its own.

@@ -80,6 +80,8 @@ def follow_run(
         outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
+    # Its end was read from the first node that had ended; the others have since.
+    outcome = follower.name_stopped(outcome)
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
     # Late: the run that starts meanwhile has the processors to itself.
     from ..explain import explain_end

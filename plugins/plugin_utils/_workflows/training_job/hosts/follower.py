@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import time
 import typing as t
@@ -271,8 +272,7 @@ class HostsFollower(Follower):
         order = {"fatal_exit_code": 0, **dict.fromkeys(_UNFORMED, 2)}
         node, end = min(bad, key=lambda item: (order.get(item[1].cause, 1), item[1].at))
         if end.cause == "cancelled":
-            names = ", ".join(name for name in self.remotes if name in ended and ended[name].cause == "cancelled")
-            return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {names}", node)
+            return self.name_stopped(RunOutcome("cancelled", end.exit_code, "cancelled", "", node))
         if end.cause in _UNFORMED:
             return self._uneven_outcome() or self._unformed_outcome(node, end)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
@@ -287,6 +287,14 @@ class HostsFollower(Follower):
         if end.cause == "timeout":
             detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
         return RunOutcome(outcome, code, end.cause, detail, where)
+
+    def name_stopped(self, outcome: RunOutcome) -> RunOutcome:
+        """Return the end of a cancelled run with all nodes on which it was stopped, as far as they have said so."""
+        if outcome.cause != "cancelled":
+            return outcome
+        ends = {node: self._agent_of(node).end for node in self.remotes}
+        names = ", ".join(node for node, end in ends.items() if end is not None and end.cause == "cancelled")
+        return dataclasses.replace(outcome, detail=f"stopped on {names}")
 
     def _where_it_stood(self, node: str) -> str:
         """Return the last step of the run, and what a node printed last."""
@@ -396,6 +404,7 @@ class HostsFollower(Follower):
             "nodes": len(alive - set(silent)),
             "nodes_asked": len(self.remotes),
             "silent": silent,
+            "unheard": [node for node in self.remotes if not self.units.get(node) and node not in silent],
         }
 
 

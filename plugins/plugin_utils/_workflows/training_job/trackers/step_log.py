@@ -35,7 +35,7 @@ BATCH: t.Final = 900
 _OPTION: t.Final = "job.tracking.binding"
 _EVERY_S: t.Final = 5.0
 # Keys of a line that are no figure of a step.
-_OWN: t.Final = ("at", "step", "rank", "checkpoint_step", "resumed_from_step", "world_size", "epoch_step")
+_OWN: t.Final = ("at", "late_s", "step", "rank", "checkpoint_step", "resumed_from_step", "world_size", "epoch_step")
 _ENDS: t.Final = {"succeeded": "FINISHED", "cancelled": "KILLED"}
 
 

@@ -175,6 +175,59 @@ def test_a_program_whose_steps_are_not_read_is_not_known() -> None:
     assert found["unknown"] > 100.0 and set(found) == {"stage", "unknown"}
 
 
+def test_steps_that_were_read_after_the_fact_are_not_known_and_no_others() -> None:
+    """Sixty steps have the time of one reading, as after a supervisor was away; what comes before and after counts."""
+    run = Injector(5)
+    run.submit()
+    run.begin()
+    run.train(100)
+    begun = run.now
+    run.train(60)
+    for line in run.metrics[-60:]:
+        line |= {"at": run.now, "late_s": run.now - begun}
+    run.train(100)
+    run.finish()
+    history, spans = run.history(), run.spans()
+    found = account.sum_seconds(spans)
+    assert found["unknown"] == pytest.approx(60 * STEP_S, rel=0.05)
+    assert found["useful"] == pytest.approx(200 * STEP_S, rel=0.05) and "slow" not in found and "hang" not in found
+    assert history.steps_read["problem"] == (
+        "when steps 101 to 160 were made is not known: what was printed was read up to 48 s later"
+    )
+    pace = history.pace_meter.read()
+    assert pace is not None and pace.step_s == pytest.approx(STEP_S, rel=0.05) and pace.longest_s < 1.0
+    assert "late_s" not in history.last
+
+
+def test_a_restart_of_which_the_first_step_was_read_late_cost_seconds_that_are_not_known() -> None:
+    run = Injector(6)
+    run.submit()
+    run.begin()
+    run.train(40, 20)
+    run.crash()
+    begun, number = run.now, len(run.metrics)
+    run.train(30)
+    assert run.history().losses()[1] is not None
+    for line in run.metrics[number:]:
+        line |= {"at": run.now, "late_s": run.now - begun}
+    assert run.history().losses() == (0, None) and run.history().startup_s is not None
+
+
+def test_steps_that_were_read_together_share_their_time() -> None:
+    """A program of 20 steps a second, of which ten are read at a time: none of them is slow."""
+    run = Injector(7)
+    run.submit()
+    run.begin()
+    begun = run.now
+    for step in range(1, 401):
+        run.spend("useful", 0.05)
+        at = begun + (step + 9) // 10 * 0.5
+        run.metrics.append({"at": at, "step": step})
+    run.finish()
+    found = account.sum_seconds(run.spans())
+    assert "slow" not in found and found["useful"] == pytest.approx(20.0, abs=1.5)
+
+
 def test_a_program_that_validates_again_and_again_does_not_hang() -> None:
     run = Injector(2)
     run.submit()

@@ -282,6 +282,15 @@ def test_the_exit_code_of_an_attempt() -> None:
     assert fold_lines([started(1, 0, 1.0)]).attempts[0].exit_code is None
 
 
+def test_a_continuation_changes_nothing_of_how_the_attempt_before_ended() -> None:
+    """A cancelled run and one that has succeeded; an attempt whose gang began anew has no code of its own."""
+    lines = [started(1, 0, 1.0), started(1, 1, 1.0), ended(1, 0, 3.0, 143), ended(1, 1, 3.0, 143)]
+    assert fold_lines(lines).attempts[0].exit_code == 143
+    again = ("event", {"at": 5.0, "kind": "submitted", "attempt": 2})
+    assert fold_lines([*lines, again, started(2, 0, 9.0)]).attempts[0].exit_code == 143
+    assert fold_lines([*lines, started(2, 0, 9.0)]).attempts[0].exit_code is None
+
+
 def test_an_attempt_without_exits_ended_with_its_last_step_once_another_followed() -> None:
     lines = [started(1, 0, 1.0), metric(5.0, step=3)]
     assert fold_lines(lines).attempts[0].ended_at is None
@@ -525,6 +534,10 @@ def test_a_checkpoint_that_was_reported_and_is_not_there(there: object, newest: 
     have = "the newest that is there has step 5" if newest else "none of the run is"
     told = f"checkpoint 10 is not there, {have} (the program reported /c/10 on a, which does not exist)"
     assert history.describe_missing() == told
+    # It was reported before it was written.
+    history.event({**gone, "kind": "checkpoint_there", "at": 11.5})
+    assert history.checkpoint == (10, "/c/10") and history.describe_missing() == ""
+    history.event(gone)
     # Another start has saved since.
     history.metric({"at": 12.0, "checkpoint_step": 15, "path": "/c/15"})
     assert history.checkpoint == (15, "/c/15") and history.describe_missing() == ""

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies
 from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_reports import (
     CheckpointReports,
+    MissingWatch,
     find_missing,
 )
 
@@ -162,3 +163,37 @@ def test_a_reported_checkpoint_that_is_not_there(
 
 def test_a_node_without_metrics_misses_nothing(tmp_path: pathlib.Path) -> None:
     assert find_missing(tmp_path / "metrics.jsonl", tmp_path / "none", "files") is None
+
+
+def test_a_checkpoint_that_is_not_there_is_noted_while_the_program_runs(tmp_path: pathlib.Path) -> None:
+    """Each change once: that the newest is not there at two looks, that it came, that it was removed."""
+    program = Program(tmp_path)
+    watch = MissingWatch(program.folder, "files", tmp_path, "n1")
+
+    def report(step: int) -> None:
+        with (tmp_path / "metrics.jsonl").open("a") as handle:
+            handle.write(json.dumps({"checkpoint_step": step, "path": str(program.folder / f"c-{step}")}) + "\n")
+
+    def look(times: int = 2) -> list[tuple[str, int, int | None]]:
+        for _ in range(times):
+            watch.step(list)
+        place = tmp_path / "events.jsonl"
+        lines = [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+        return [(line["kind"], line["checkpoint_step"], (line.get("there") or {}).get("step")) for line in lines]
+
+    assert look() == []
+    program.save("c-120")
+    report(120)
+    assert look() == []
+    report(180)
+    assert look(1) == [], "it may be on its way"
+    missing = ("checkpoint_missing", 180, 120)
+    assert look(3) == [missing]
+    program.save("c-180")
+    there = ("checkpoint_there", 180, None)
+    assert look(3) == [missing, there]
+    (program.folder / "c-180").unlink()
+    assert look() == [missing, there, missing]
+    report(240)
+    program.save("c-240")
+    assert look() == [missing, there, missing, ("checkpoint_there", 240, None)]

@@ -64,7 +64,7 @@ def test_each_number_that_fits_is_told_once(disk: Disk) -> None:
         (0, 999, 1000),
     ]
     first, _second, last = (describe(line) for line in disk.told())
-    assert first.startswith(f"warning: n1: room for 2 more: {disk.folder} has 0.0 MB free"), first
+    assert first.startswith(f"warning: n1: room for 2 more: {disk.folder} has 0.00 MB free"), first
     assert "the next checkpoint does not fit" in last and "set job.checkpoints.keep" in last, last
     assert describe({"kind": "checkpoint_copied", "node": "n1"}) == ""
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -204,3 +205,26 @@ def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[dict[st
 def test_text_that_cannot_be_read_is_empty_and_foreign_bytes_are_replaced(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").write_bytes(b"x\xff\n")
     assert (files.read_text(tmp_path / "a"), files.read_text(tmp_path / "none")) == ("x\ufffd\n", "")
+
+
+def test_the_error_of_a_full_disk_names_the_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="No space left") as full:
+        files.append_text(pathlib.Path("/dev/full"), "line\n")
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, "/dev/full")
+
+    def sync(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(OSError, match="No space left") as full:
+        files.write_json(tmp_path / "run.json", {})
+    assert full.value.filename == str(tmp_path / "run.json") and not list(tmp_path.iterdir())
+
+
+def test_a_line_of_which_a_disk_took_a_part_is_written_whole_or_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    files.append_text(tmp_path / "events.jsonl", "0123456789\n")
+    assert (tmp_path / "events.jsonl").read_text() == "0123456789\n"

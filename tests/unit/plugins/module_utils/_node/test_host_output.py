@@ -141,3 +141,25 @@ def test_what_is_read_after_the_next_attempt_has_begun_is_dated_by_its_own(tmp_p
     assert [line["step"] for line in metrics(tmp_path)] == [7, 5]
     early, late = (line["at"] for line in metrics(tmp_path))
     assert early == 1000 and late > 1e9
+
+
+def test_what_is_read_after_the_fact_says_so(tmp_path: pathlib.Path) -> None:
+    """A supervisor that was away for a minute reads what was printed meanwhile in one moment."""
+    log = tmp_path / "log"
+    log.write_text("")
+    first = host_output.UnitOutput(log, tmp_path, {"": STEP})
+    with open(log, "a") as handle:
+        handle.write("step 1\n")
+    first.read_new()
+    with open(log, "a") as handle:
+        handle.write("step 2\nstep 3\n")
+    place = log.with_name("read.json")
+    os.utime(place, (place.stat().st_mtime - 60.0,) * 2)
+    output = host_output.UnitOutput(log, tmp_path, {"": STEP})
+    output.start()
+    with open(log, "a") as handle:
+        handle.write("step 4\n")
+    output.close()
+    lates = [line.get("late_s", 0.0) for line in metrics(tmp_path)]
+    assert [line["step"] for line in metrics(tmp_path)] == [1, 2, 3, 4]
+    assert lates == pytest.approx([0.0, 60.0, 60.0, 0.0], abs=5.0) and lates[0] == lates[3] == 0.0

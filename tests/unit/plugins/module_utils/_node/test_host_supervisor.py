@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import sys
@@ -444,3 +445,20 @@ def test_checkpoints_beyond_the_kept_ones_are_removed(unit: Unit) -> None:
     assert unit.end()["exit_code"] == 0
     assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == ["s2", "s3"]
     assert [line["detail"] for line in unit.events("checkpoint_removed")] == ["s1"]
+
+
+def test_an_end_says_which_files_of_the_program_are_gone_and_what_room_is_left(unit: Unit) -> None:
+    """They are compared with what was there at the start: a word that names no file is none that is missing."""
+    home, script = unit.lab.root / "code", unit.lab.root / "code" / "train.sh"
+    home.mkdir()
+    script.write_text(f"echo ready; while [ ! -e {unit.gate()} ]; do sleep 0.01; done; exit 1\n")
+    assert unit.start("sh", str(script), "/no/such/argument", cwd=str(home)) is True
+    eventually(lambda: "ready" in unit.log(), "the program")
+    shutil.rmtree(home)
+    unit.gate().touch()
+    assert unit.end()["exit_code"] == 1
+    (line,) = unit.events("agent_exit")
+    assert line["missing"] == [str(home), str(script)]
+    free = shutil.disk_usage(unit.lab.root).free
+    assert line["room"]["folder"] == str(unit.folder) and abs(line["room"]["free_bytes"] - free) < 1 << 30
+    assert not (unit.folder / "reserve").exists()

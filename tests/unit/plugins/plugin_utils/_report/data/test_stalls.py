@@ -12,11 +12,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.stalls import find_stalls
 
 
-def steps(*times: float) -> tuple[StepRecord, ...]:
+def steps(*times: float | None) -> tuple[StepRecord, ...]:
     return tuple(StepRecord(at, number, None, None) for number, at in enumerate(times))
 
 
-def attempt(end: float | None, *times: float) -> t.Any:
+def attempt(end: float | None, *times: float | None) -> t.Any:
     return types.SimpleNamespace(end=end, segment=types.SimpleNamespace(steps=steps(*times)))
 
 
@@ -26,3 +26,10 @@ def test_a_gap_is_a_stall_only_beside_the_usual_step() -> None:
     assert find_stalls([attempt(None, 0, 60, 120, 180, 300)]) == (), "its steps take a minute each"
     assert find_stalls([attempt(90.0, 1, 2, 3)]) == ((3, 90.0),), "it hung until it was ended"
     assert find_stalls([attempt(90.0, 1)]) == () and find_stalls([types.SimpleNamespace(end=9.0, segment=None)]) == ()
+
+
+def test_steps_whose_times_are_not_known_lie_in_no_stall() -> None:
+    """Those that were read after the fact were made in the gap that they lie in."""
+    times: tuple[t.Any, ...] = (1, 2, 3, 4, None, None, 104, 105)
+    assert find_stalls([attempt(106.0, *times)]) == ()
+    assert find_stalls([attempt(206.0, *times)]) == ((105, 206.0),)

@@ -16,6 +16,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 
 CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 exited with code 3", "n1")
 
+NAMES = ("n1", "n2")
+
 
 def log(folder: pathlib.Path, node: str, text: str) -> None:
     (folder / "logs").mkdir(exist_ok=True)
@@ -111,11 +113,32 @@ def test_a_launcher_that_waited_in_vain_after_a_crash_says_nothing_of_its_cause(
     assert "Not all ranks started" in explain_end(tmp_path, CRASH, "kubernetes").detail
 
 
-def test_a_full_disk_is_told_with_what_was_free_at_the_last_checkpoint(tmp_path: pathlib.Path) -> None:
+def test_a_full_disk_is_told_with_what_was_free_at_the_end(tmp_path: pathlib.Path) -> None:
     log(tmp_path, "n1", "OSError: [Errno 28] No space left on device: '/mnt/ck/step-3'\n")
     assert "MB free" not in explain_end(tmp_path, CRASH, "hosts").detail
     sizes = {"free_bytes": 2_100_000, "checkpoint_bytes": 4_000_000, "fits": 0}
     events = [{"kind": "checkpoint_room", "node": "n1", "folder": "/mnt/ck", **sizes}, {"kind": "worker_exit"}]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in events))
     detail = explain_end(tmp_path, CRASH, "hosts").detail
-    assert "(n1: /mnt/ck has 2.1 MB free, a checkpoint takes 4.0 MB). Free space on the node" in detail, detail
+    before = "(n1: /mnt/ck has 2.1 MB free, a checkpoint takes 4.0 MB, as seen at a checkpoint before). Free space on"
+    assert before in detail, detail
+    rooms = {"n1": 262_144, "n2": 9_000_000}
+    for node, free in rooms.items():
+        events.append({"kind": "agent_exit", "node": node, "room": {"folder": "/mnt/ck", "free_bytes": free}})
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in events))
+    detail = explain_end(tmp_path, CRASH, "hosts").detail
+    assert "(n1: /mnt/ck has 0.26 MB free at the end, a checkpoint takes 4.0 MB). Free space on the node" in detail, (
+        detail
+    )
+
+
+def test_what_is_gone_from_a_node_is_named_and_not_the_import_that_failed(tmp_path: pathlib.Path) -> None:
+    log(tmp_path, "n1", "Traceback (most recent call last):\nModuleNotFoundError: No module named 'model'\n")
+    gone = [{"kind": "agent_exit", "node": node, "exit_code": 1, "missing": ["/m/code", "/m/code/x"]} for node in NAMES]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in gone[:1]))
+    detail = explain_end(tmp_path, CRASH, "hosts").detail
+    assert detail.startswith(f"{CRASH.detail}: /m/code is gone from n1 since the run was started. Train again"), detail
+    assert "ModuleNotFoundError" not in detail
+    later = [*gone, {"kind": "submitted", "attempt": 2}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in later))
+    assert "ModuleNotFoundError" in explain_end(tmp_path, CRASH, "hosts").detail, "it was there at the next start"

@@ -118,3 +118,13 @@ def test_a_job_that_was_changed_says_which_run_it_does_not_continue(home: StateH
     asked = request(home)
     with open_run(asked, home, anew):
         assert asked.progress.lines == []
+
+
+def test_check_mode_says_that_a_run_is_of_another_job(home: StateHome) -> None:
+    record(home, "mine", 1, "failed")
+    for job, other in ((JOB, ""), (dataclasses.replace(JOB, name="y"), ', with another job: name ("x" recorded, "y" ')):
+        asked_for = request(home, check=True, run_id="mine")
+        with open_run(asked_for, home, job) as asked:
+            asked.say_plan(True, "on a")
+        (said,) = asked_for.progress.lines  # type: ignore[attr-defined]
+        assert (", with another job" in said, other in said) == (bool(other), True), said

@@ -265,6 +265,13 @@ def test_a_cancelled_run_names_all_its_hosts(world: World) -> None:
         follower._take(news(node, unit(exit_code=143, cause="cancelled")))
     found = follower._outcome()
     assert found is not None and found.detail == "stopped on a, b"
+    # Where the first one is heard before the other, that one is named once it is stopped.
+    early = world.follower()
+    early._take(news("b", unit(exit_code=143, cause="cancelled")))
+    found = early._outcome()
+    assert found is not None and found.detail == "stopped on b"
+    early._take(news("a", unit(exit_code=143, cause="cancelled")))
+    assert early.name_stopped(found).detail == "stopped on a, b"
 
 
 def test_ranks_that_begin_at_different_steps_end_the_run_with_the_first_step(world: World) -> None:
@@ -587,11 +594,12 @@ def said_of_steps(world: World, *parts: list[list[Dict]]) -> list[str]:
 
 def test_a_restart_is_said_with_its_first_step(world: World) -> None:
     found = said_of_steps(world, FIRST_STEPS, NEXT_STEPS)
-    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · 79 s ago · restarts 1"
+    assert found[-1] == "nodes 1/2 · b not heard from yet · ranks 2/2 · step 1 · loss 2.0000 · 79 s ago · restarts 1"
 
 
 def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
-    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000 · 99 s ago"]
+    said = ["nodes 1/2 · b not heard from yet · ranks 2/2 · step 1 · loss 3.0000 · 99 s ago"]
+    assert said_of_steps(world, FIRST_STEPS) == said
 
 
 @pytest.mark.parametrize("step", ["nan", "inf"])
