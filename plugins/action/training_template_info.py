@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..module_utils._model.job_catalogue import join_answers
+from ..module_utils._model.launch_file import LaunchAnswers
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._workflows.training_template_info.catalogue import TemplateRequest, read_catalogue
 
@@ -25,6 +26,10 @@ class ActionModule(WorkflowAction):
         "inputs": {"type": "dict"},
         "inputs_variable": {"type": "str"},
         "job": {"type": "dict"},
+        "launch": {"type": "str"},
+        "launch_code": {"type": "path"},
+        "launch_datasets": {"type": "dict", "default": {}},
+        "launch_secrets": {"type": "dict", "default": {}},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
@@ -32,7 +37,15 @@ class ActionModule(WorkflowAction):
         variable = options["inputs_variable"]
         # A variable is taken as it was written: Ansible has not evaluated it.
         inputs = join_answers(variable, variables) if variable else options["inputs"]
+        answers = LaunchAnswers(options["launch_code"], options["launch_datasets"], options["launch_secrets"])
         asked = TemplateRequest(
-            options["name"], options["digest"], inputs, variable or "inputs", options["job"], options["playbook"]
+            options["name"],
+            options["digest"],
+            inputs,
+            variable or "inputs",
+            options["job"],
+            options["playbook"],
+            options["launch"],
+            answers,
         )
         return read_catalogue(options["paths"], self.base, asked, options["sources"])

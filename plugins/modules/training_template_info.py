@@ -58,7 +58,27 @@ options:
   job:
     description:
       - Keys of the job that are laid over those of the template; mappings are merged key by key. Refused for services.
+      - With O(launch) those alone that say where the job runs and saves (C(placement), C(python), C(checkpoints),
+        C(mounts), C(tracking), C(monitoring), C(release), C(max_cost_usd), C(ttl_after_finished_s), C(timeout_s)).
     type: dict
+  launch:
+    description:
+      - A launch file of M(muster.training.training_launch_info), whose job is returned in place of a template's.
+      - It is a file, or its link C(https://…#sha256=DIGEST); another content than the digest says is refused.
+    type: str
+  launch_code:
+    description:
+      - The folder with the code, where O(launch) asks for one.
+      - Another content than its digest says is refused when the job is started.
+    type: path
+  launch_datasets:
+    description: By the name of each dataset that O(launch) asks for the folder on the controller with it.
+    type: dict
+    default: {}
+  launch_secrets:
+    description: By the name of each secret that O(launch) asks for a reference such as C(from=env, key=HF_TOKEN).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
@@ -102,8 +122,13 @@ templates:
   elements: dict
 job:
   description: The filled job with the keys of O(muster.training.training_job#module:job).
-  returned: when O(name) and the answers of a template of jobs are given
+  returned: when O(name) and the answers of a template of jobs are given, or O(launch)
   type: dict
+launch_needs:
+  description: What O(launch) asks for and which services it names, a line each.
+  returned: when O(launch) is given
+  type: list
+  elements: str
 services:
   description: The filled entries, with the keys of O(muster.training.service_binding#module:services).
   returned: when the template has services and the answers are given
@@ -117,6 +142,7 @@ catalogue_template:
   description:
     - Of a job the C(name), C(version) and C(digest) of the template, its answers (C(inputs)), O(job) (C(overrides))
       and where it came from (C(source), empty for one of the collection).
+    - Of a launch file the one it was made with, where the catalogue has that very template and it makes this job.
   returned: with RV(job)
   type: dict
 survey_spec:

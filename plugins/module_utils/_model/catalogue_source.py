@@ -78,8 +78,7 @@ def _check_source(source: CatalogueSource, path: str) -> None:
     if kind == "git":
         _check_git(source, path)
     if kind == "url":
-        if not _is_https(str(source.url), f"{path}.url"):
-            raise InputError(f"{path}.url", "must be the address of a file behind HTTPS", "Write https://HOST/NAME.yml")
+        check_url(str(source.url), f"{path}.url")
         if not _DIGEST.match(source.sha256 or ""):
             raise InputError(f"{path}.sha256", "must be the SHA-256 of the file, 64 digits of hexadecimal")
     if source.secret_ref:
@@ -108,6 +107,15 @@ def _check_git(source: CatalogueSource, path: str) -> None:
     parts = pathlib.PurePosixPath(source.folder or ".")
     if parts.is_absolute() or ".." in parts.parts:
         raise InputError(f"{path}.folder", "must be a folder in the repository", "Write it without '..'")
+
+
+def check_url(value: str, option: str) -> None:
+    """Refuse what is not the address of a file behind HTTPS, and one with a credential in it.
+
+    :raises InputError: naming ``option``.
+    """
+    if not _is_https(value, option):
+        raise InputError(option, "must be the address of a file behind HTTPS", "Write https://HOST/NAME.yml")
 
 
 def _is_https(value: str, option: str) -> bool:

@@ -37,8 +37,14 @@ _OTHER_BODIES = ("kind", "services", "variables")
 _SERVICE_REFERENCE_KEYS = ("from", "path", "keys")
 
 
-def _is_jinja(text: str) -> bool:
+def is_jinja(text: str) -> bool:
+    """Return whether Jinja would evaluate a part of the text."""
     return any(mark in text for mark in _JINJA)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether what has this name is usually a secret, such as ``HF_TOKEN``."""
+    return _SECRET_WORDS.search(name.lower()) is not None
 
 
 def _scalar(value: t.Any, _path: str) -> t.Any:
@@ -134,7 +140,7 @@ def _check_kind(template: CatalogueTemplate, path: str) -> None:
 def _check_field(name: str, item: TemplateInput, path: str, kind: str) -> None:
     if not _INPUT_NAME.match(name):
         raise InputError(path, "must be lower-case letters, digits and '_', and start with a letter")
-    if item.type != "secret" and _SECRET_WORDS.search(name):
+    if item.type != "secret" and is_secret_name(name):
         raise InputError(path, "asks for the value of a secret", "Use type: secret, which takes a reference")
     if item.type == "secret" and kind == "job" and (item.name is None or item.default is not None):
         raise InputError(path, "of type secret needs a name and has no default", "For example: name: HF_TOKEN")
@@ -161,7 +167,7 @@ def _check_body(value: t.Any, fields: t.Mapping[str, TemplateInput], path: str) 
 
 
 def _check_text(value: str, fields: t.Mapping[str, TemplateInput], path: str) -> None:
-    if _is_jinja(value):
+    if is_jinja(value):
         raise InputError(path, "has text of Jinja, which is not evaluated here", "Write ${inputs.NAME}")
     for name in _PLACEHOLDER.findall(value):
         item = fields.get(name)
@@ -205,7 +211,7 @@ def _add_secrets(job: Dict, fields: t.Mapping[str, TemplateInput], values: Dict)
 def _parse_answer(value: t.Any, item: TemplateInput, path: str, kind: str = "job") -> t.Any:
     if item.type == "secret":
         return _parse_reference(value, path, _REFERENCE_KEYS if kind == "job" else _SERVICE_REFERENCE_KEYS)
-    if isinstance(value, str) and _is_jinja(value):
+    if isinstance(value, str) and is_jinja(value):
         raise InputError(
             path, "must not contain text that Jinja would evaluate ({{, {% or {#)", "Give the value itself"
         )
@@ -238,7 +244,7 @@ def _parse_reference(value: t.Any, path: str, known: tuple[str, ...]) -> Dict:
     for key, item in value.items():
         parts = f.dictionary(item, f"{path}.{key}") if key == "keys" else {"": item}
         for name, part in parts.items():
-            if _is_jinja(f.text(part, f"{path}.{key}.{name}".rstrip("."))) or _is_jinja(name):
+            if is_jinja(f.text(part, f"{path}.{key}.{name}".rstrip("."))) or is_jinja(name):
                 raise InputError(f"{path}.{key}", "must not contain text that Jinja would evaluate", example)
     return dict(value)
 

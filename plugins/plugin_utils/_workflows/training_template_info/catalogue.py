@@ -22,9 +22,11 @@ from ....module_utils._model.job_catalogue import (
     fill_template,
     parse_template,
 )
+from ....module_utils._model.launch_file import LaunchAnswers
 from ....module_utils._model.run_record import RecordedTemplate
 from ....module_utils._model.service import parse_services
 from ..._services.components import require_deployable
+from .launches import read_launch
 from .sources import TemplateFile, read_source
 
 _SHIPPED = pathlib.Path(__file__).resolve().parents[4] / "roles" / "training_job" / "files" / "catalogue"
@@ -40,7 +42,8 @@ class TemplateRequest:
     """What is asked of the catalogue. ``inputs``: the answers, None to fill nothing; ``inputs_path`` names them.
 
     ``job``: keys that are laid over the filled job. ``digest``: what the template must be, None for any. ``playbook``:
-    what takes the filled template, None for any.
+    what takes the filled template, None for any. ``launch``: a launch file whose job is taken in place of a template's,
+    ``answers`` what it asks for.
     """
 
     name: str | None = None
@@ -49,6 +52,8 @@ class TemplateRequest:
     inputs_path: str = "inputs"
     job: t.Any = None
     playbook: str | None = None
+    launch: str | None = None
+    answers: LaunchAnswers = LaunchAnswers()
 
 
 def read_catalogue(
@@ -70,6 +75,8 @@ def read_catalogue(
         "templates": [_describe(template, file.place) for template, file in found.values()],
         "table": [f"{item.name} {item.version}  {item.description}" for item in known.values()],
     }
+    if request.launch is not None:
+        return {**result, **read_launch(request.launch, base, _read_answers(request), known)}
     if request.name is None:
         return result
     template = _select(known, request.name, request.digest)
@@ -87,6 +94,15 @@ def read_catalogue(
         if service.mode == "deploy" and service.kind != "shared_filesystem":
             require_deployable(service, f"muster_services.{service.name}")
     return {**result, **filled}
+
+
+def _read_answers(request: TemplateRequest) -> LaunchAnswers:
+    """Return the answers that a launch file gets, with the keys that are laid over its job."""
+    if request.name is not None:
+        raise InputError("launch", "has its own job, and a template is named as well", "Leave one of them out")
+    if request.inputs:
+        raise InputError(request.inputs_path, "is for a template; a launch file has its answers", "Leave it out")
+    return dataclasses.replace(request.answers, overrides=validators.dictionary(request.job or {}, "job"))
 
 
 def _require_playbook(template: CatalogueTemplate, request: TemplateRequest) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of templates at their sources. What is downloaded is gone when they were read."""
+"""The files of templates and launches at their sources. What is downloaded is gone when they were read."""
 
 from __future__ import annotations
 
