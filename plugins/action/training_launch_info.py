@@ -9,8 +9,8 @@ import pathlib
 import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-from ..plugin_utils._workflows import training_launch_info
 from ..plugin_utils._workflows.shared.state_dir import StateHome
+from ..plugin_utils._workflows.training_template_info.make_launch import make_launch
 
 
 class ActionModule(WorkflowAction):
@@ -28,7 +28,7 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
         project = options["devcontainer"]
-        return training_launch_info.make_launch(
+        return make_launch(
             home,
             options["run_id"],
             pathlib.Path(self.base, options["path"] or "."),

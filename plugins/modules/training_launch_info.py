@@ -13,7 +13,7 @@ description:
   - Returns the job of a recorded run with its code and image by digest, as a file that another person trains with the
     variable C(muster_launch) of the playbook C(train). Writes nothing; the playbook C(launch) writes it.
   - References to secrets, folders of this controller and the place where the run ran are left out. RV(needs) says what
-    whoever launches it gives.
+    the person gives who launches it.
   - A run whose code or image has no known digest is refused, and so is one with a variable in C(env) that has a
     secret's name.
 options:
@@ -72,7 +72,7 @@ sha256:
   returned: success
   type: str
 needs:
-  description: What whoever launches it gives, a line each.
+  description: What the person gives who launches it, a line each.
   returned: success
   type: list
   elements: str

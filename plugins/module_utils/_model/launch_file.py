@@ -4,7 +4,7 @@
 """A launch file: the job of a run with its code and image by digest, which another person trains again.
 
 It has nothing of the person who made it: no reference to a secret, no folder of the controller, no place where it ran.
-Who launches it answers with what is theirs; what would make it another job is refused.
+The person who launches it answers with their own; what would make it another job is refused.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class AskedSecret:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchFile:
-    """What a launch file holds. ``job`` has the keys of ``muster_job``; a dataset of a controller has no ``path`` there.
+    """What a launch file holds.
 
+    ``job`` has the keys of ``muster_job``; a dataset that is copied from a controller has no ``path`` there.
     ``template``: the template of the catalogue that it was filled from. ``run`` names the run that it was made of.
     """
 
@@ -71,7 +72,7 @@ class LaunchFile:
 
     @property
     def bindings(self) -> tuple[str, ...]:
-        """The services that the job names, which whoever launches it must have bound under these names."""
+        """The services that the job names, which the person who launches it must have bound under these names."""
         return tuple(sorted(set(_find_bindings(self.job))))
 
 
@@ -98,15 +99,15 @@ def parse_launch(value: t.Any, path: str) -> LaunchFile:
         raise InputError(f"{path}.launch", f"is {launch.launch}; this version reads {SCHEMA}", "Update the collection")
     for key in ("secret_refs", *_OWN):
         if key in launch.job:
-            raise InputError(f"{path}.job.{key}", "has no place in a launch file", "Whoever launches it says it")
+            raise InputError(f"{path}.job.{key}", "has no place in a launch file", "The person who launches it says it")
     f.section(Job)(_with_folder(launch.job), f"{path}.job")
     _refuse_jinja(launch.job, f"{path}.job")
     for item in launch.job.get("datasets") or ():
         if _is_local(item) and item.get("path") is not None:
-            problem = "is a folder of the controller of whoever launches it"
+            problem = "is a folder of the controller of the person who launches it"
             raise InputError(f"{path}.job.datasets.{item.get('name')}.path", problem, "Leave it out")
     if launch.has_folder and "ref" in launch.code:
-        raise InputError(f"{path}.job.code.ref", "is a folder of whoever launches it", "Leave it out")
+        raise InputError(f"{path}.job.code.ref", "is a folder of the person who launches it", "Leave it out")
     if launch.code.get("from", "path") != "image" and launch.code and not _SHA256.match(str(launch.code.get("sha256"))):
         raise InputError(f"{path}.job.code.sha256", "must be the SHA-256 of the code, 64 digits of hexadecimal")
     image = launch.job.get("image")

@@ -178,7 +178,11 @@ def test_the_digest_that_was_resolved_at_the_start_comes_before_that_of_the_pods
         ),
         ("job.placement", {"namespace": "kube-system"}, "x.yml.job.placement: has no place"),
         ("job.datasets", [{"name": "d", "path": "~/.ssh"}], "x.yml.job.datasets.d.path: is a folder of the controller"),
-        ("job.code", {"ref": "~/.ssh", "sha256": CODE}, "x.yml.job.code.ref: is a folder of whoever launches it"),
+        (
+            "job.code",
+            {"ref": "~/.ssh", "sha256": CODE},
+            "x.yml.job.code.ref: is a folder of the person who launches it",
+        ),
         (
             "job.code",
             {"from": "git", "ref": "https://git.example.org/x@main"},

@@ -12,11 +12,11 @@ import typing as t
 
 import yaml
 
-from ...module_utils._model import launch_file
-from ...module_utils._model.catalogue_source import check_url
-from .._hosts.git_checkout import split_ref
-from .shared.state_dir import StateHome, find_run_folder, load_record
-from .training_job.load import load_recorded_job
+from ....module_utils._model import launch_file
+from ....module_utils._model.catalogue_source import check_url
+from ..._hosts.git_checkout import split_ref
+from ..shared.state_dir import StateHome, find_run_folder, load_record
+from ..training_job.load import load_recorded_job
 
 _HEAD = "# Made of the run {run}. Train it: ansible-playbook -i INVENTORY muster.training.train -e muster_launch=FILE\n"
 _DEVCONTAINER = pathlib.PurePath(".devcontainer", "devcontainer.json")

@@ -16,7 +16,9 @@ import yaml
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_launch_info import make_launch
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_template_info.make_launch import (
+    make_launch,
+)
 
 JOB = {"name": "lm", "nodes": 2, "code": {"ref": "./lm"}, "script": "train.py", "args": ["--lr", "0.1"]}
 
