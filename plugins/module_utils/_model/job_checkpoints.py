@@ -51,10 +51,11 @@ def kept_logs_folder(job: Job, run_id: str) -> str | None:
 
 
 def node_rules(job: Job) -> dict[str, t.Any]:
-    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, resume}``.
+    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, apart, resume}``.
 
     ``pattern`` is that of printed lines that report a checkpoint, where checkpoints are stored in a bucket. ``ranks``:
     how many ranks the job may have, where a folder of all nodes is looked into and DeepSpeed loads no universal one.
+    ``apart``: whether several nodes have a folder each, and so may have parts of a checkpoint.
     """
     wanted = job.checkpoints
     rules: dict[str, t.Any] = {"format": wanted.format, "keep": wanted.keep, "required": wanted.resume == "required"}
@@ -62,7 +63,8 @@ def node_rules(job: Job) -> dict[str, t.Any]:
         rules["pattern"] = job.metrics.checkpoint_pattern
     if wanted.shared and wanted.resume != "never" and not loads_universal(job):
         rules["ranks"] = sorted(job.world_sizes)
-    return {**rules, "shared": must_be_shared(job), "resume": wanted.resume}
+    shared = must_be_shared(job)
+    return {**rules, "shared": shared, "apart": job.nodes > 1 and not shared, "resume": wanted.resume}
 
 
 def loads_universal(job: Job) -> bool:

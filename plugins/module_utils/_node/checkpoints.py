@@ -98,10 +98,14 @@ class Pruner:
     :ivar held: returns the name of a checkpoint that is being stored elsewhere and stays until that is done.
     :ivar leads: whether this node also looks after checkpoints of known layouts that were not reported; of nodes that
         share a folder the first one does.
+    :ivar apart: whether other nodes of the run have folders of their own, and so may have parts of a checkpoint.
     """
 
-    def __init__(self, folder: pathlib.Path, form: str, keep: int, *, leads: bool, metrics: pathlib.Path) -> None:
+    def __init__(
+        self, folder: pathlib.Path, form: str, keep: int, *, leads: bool, metrics: pathlib.Path, apart: bool = False
+    ) -> None:
         self.folder, self.form, self.keep, self.leads = folder, form, max(1, keep), leads
+        self.apart = apart
         self.held: t.Callable[[], str | None] = lambda: None
         self._tail = Tail(metrics)
         self._due_at = 0.0
@@ -120,20 +124,26 @@ class Pruner:
     def prune(self) -> list[str]:
         """Remove what is beyond ``keep``; return the names.
 
-        Files of several ranks are one checkpoint. Of those two stay at least: another node may lack its part of the
+        Files of several ranks are one checkpoint. Of parts two stay at least: another node may lack its part of the
         newest one still.
         """
-        complete, known = list_complete(self.folder, self.form), set(self._read_reported())
+        complete, known = self._list_complete(), set(self._read_reported())
         mine = [saved for saved in complete if saved.layout != "files" or saved.name in known]
         split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in mine}
-        least = 2 if any(rank for _step, rank in split.values()) else 1
+        least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
         old = [saved for saved in mine if split[saved.name][0] not in kept]
         beyond = [saved for saved in old if saved != complete[0] and saved.name != self.held()]
-        removed = [saved.name for saved in beyond if _remove(self.folder / saved.name, saved.layout)]
+        removed = [saved.name for saved in beyond if _remove(self.folder / saved.name)]
         if removed and not known.isdisjoint(removed):
             self._write_reported([name for name in self._read_reported() if name not in removed])
         return removed
+
+    def _list_complete(self) -> list[Saved]:
+        """Return complete checkpoints, else parts whose file that is written last is on another node."""
+        saved = list_saved(self.folder, self.form)
+        complete = [one for one in saved if not one.problem]
+        return complete or [one for one in saved if self.apart and checkpoint_layouts.is_unmarked(one)]
 
     def _record(self, names: t.Sequence[str]) -> None:
         known = self._read_reported()
@@ -182,28 +192,26 @@ def start_pruning(
     first: bool,
     held: t.Callable[[], str | None] = lambda: None,
 ) -> PruningThread | None:
-    """Start to prune as the job's rules ``{format, keep, shared}`` say, None where all checkpoints are kept.
+    """Start to prune as the job's rules ``{format, keep, shared, apart}`` say, None where all checkpoints are kept.
 
     :param first: whether this is the first node, which leads where the folder is shared.
     """
     if not rules.get("keep"):
         return None
     place, leads = pathlib.Path(folder).expanduser(), first or not rules.get("shared")
-    pruner = Pruner(place, rules["format"], int(rules["keep"]), leads=leads, metrics=run_dir / "metrics.jsonl")
+    apart, metrics = bool(rules.get("apart")), run_dir / "metrics.jsonl"
+    pruner = Pruner(place, rules["format"], int(rules["keep"]), leads=leads, metrics=metrics, apart=apart)
     pruner.held = held
     return PruningThread(pruner, run_dir / "events.jsonl", node)
 
 
-def _remove(path: pathlib.Path, layout: str) -> bool:
+def _remove(path: pathlib.Path) -> bool:
     """Remove a checkpoint; a folder that is removed in part does not count as complete."""
     try:
         if not path.is_dir():
             path.unlink()
             return True
-        if layout == "dcp":
-            (path / ".metadata").unlink()
-        else:
-            path = path.rename(path.with_name(f".{path.name}.incomplete"))
+        path = path.rename(path.with_name(f".{path.name}.incomplete"))
         shutil.rmtree(path, ignore_errors=True)
     except OSError:
         return False

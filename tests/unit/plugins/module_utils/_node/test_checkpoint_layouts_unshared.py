@@ -1,0 +1,181 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each layout on two nodes without a shared folder: a part on each, or all of it on one.
+
+Of a new layout it has to be said here what each node has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_copies,
+    checkpoint_layouts,
+    checkpoint_sets,
+    checkpoints,
+    host_results,
+)
+
+Tree = dict[str, bytes]
+HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+SHARD = len(HEADER).to_bytes(8, "little") + HEADER + b"1234"
+ARCHIVE = b"PK\x03\x04" + b"x" * 60 + b"PK\x05\x06" + b"\0" * 18
+
+
+class Case(t.NamedTuple):
+    """What the first and the second node write of a step, and what else the first one has then.
+
+    :ivar name: of the checkpoint; {0} is the step. :ivar tracker: the file beside it, and what it says.
+    :ivar alone: what is written where the first node alone saves, where that is something else.
+    """
+
+    name: str
+    first: Tree
+    second: Tree
+    tracker: tuple[str, str] = ("", "")
+    alone: Tree | None = None
+
+
+INDEX = json.dumps({"weight_map": {"a": "model-1-of-1.safetensors"}}).encode()
+_TRAINER: Tree = {"model.safetensors": SHARD, "optimizer.pt": ARCHIVE, "trainer_state.json": b"{}"}
+_STATE: Tree = {"model.safetensors": SHARD, "optimizer.bin": ARCHIVE}
+_HF: Tree = {"model-1-of-1.safetensors": SHARD, "model.safetensors.index.json": INDEX}
+_ORBAX: Tree = {"default/_METADATA": b"x", "_CHECKPOINT_METADATA": b"{}"}
+CASES: dict[str, Case] = {
+    "transformers": Case(
+        "checkpoint-{0}", {**_TRAINER, "rng_state_0.pth": ARCHIVE}, {**_TRAINER, "rng_state_1.pth": ARCHIVE}
+    ),
+    "deepspeed": Case(
+        "global_step{0}",
+        {"mp_rank_00_model_states.pt": ARCHIVE, "zero_pp_rank_0_mp_rank_00_optim_states.pt": ARCHIVE},
+        {"zero_pp_rank_1_mp_rank_00_optim_states.pt": ARCHIVE},
+        ("latest", "global_step{0}"),
+        {"mp_rank_00_model_states.pt": ARCHIVE},
+    ),
+    "megatron": Case(
+        "iter_{0:07d}",
+        {"mp_rank_00/model_optim_rng.pt": ARCHIVE},
+        {"mp_rank_01/model_optim_rng.pt": ARCHIVE},
+        ("latest_checkpointed_iteration.txt", "{0}"),
+    ),
+    "mmengine": Case("iter_{0}.pth", {"": ARCHIVE}, {"": ARCHIVE}, ("last_checkpoint", "/c/iter_{0}.pth")),
+    "lightning": Case("lightning_logs/version_0/checkpoints/epoch=0-step={0}.ckpt", {"": ARCHIVE}, {"": ARCHIVE}),
+    "dcp": Case("checkpoint/step-{0}", {"__0_0.distcp": b"first", ".metadata": b"x"}, {"__1_0.distcp": b"second"}),
+    "orbax": Case("{0}", _ORBAX, _ORBAX),
+    "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
+    "safetensors": Case("epoch_{0}", _HF, _HF),
+}
+NODES = ("a", "b")
+
+
+def test_every_layout_is_tried_without_a_shared_folder() -> None:
+    assert set(CASES) == set(checkpoint_layouts.LAYOUTS)
+
+
+def save(folder: pathlib.Path, case: Case, step: int, tree: Tree, *, tracks: bool) -> None:
+    """Write what a node has of a step, a second apart from other steps."""
+    place = folder / case.name.format(step)
+    written = {place / name if name else place: content for name, content in tree.items()}
+    if tracks and case.tracker[0]:
+        written[place.with_name(case.tracker[0])] = case.tracker[1].format(step).encode()
+    for number, (path, content) in enumerate(written.items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (1000 + step, 1000 + step + number / 10))
+
+
+def save_parts(root: pathlib.Path, case: Case, first: t.Sequence[int], second: t.Sequence[int]) -> None:
+    """Write parts of steps: of a rank each. A tracker is written by the first."""
+    for step in first:
+        save(root / "a", case, step, case.first, tracks=True)
+    for step in second:
+        save(root / "b", case, step, case.second, tracks=False)
+
+
+def choose(root: pathlib.Path) -> checkpoint_sets.CheckpointSet:
+    """Choose by what each node would answer."""
+    return checkpoint_sets.choose_set({node: checkpoint_sets.list_held(root / node, "auto") for node in NODES})
+
+
+def list_entries(root: pathlib.Path) -> dict[str, list[checkpoint_copies.Entry]]:
+    (root / "b").mkdir(exist_ok=True)
+    return {node: checkpoint_copies.list_entries(root / node, "auto") for node in NODES}
+
+
+def prune(folder: pathlib.Path, keep: int) -> list[str]:
+    """Remove what is beyond ``keep``, as a node of several with a folder each; return the names."""
+    metrics = folder.with_name("metrics.jsonl")
+    return checkpoints.Pruner(folder, "auto", keep, leads=True, metrics=metrics, apart=True).step()
+
+
+def fetch(root: pathlib.Path, node: str, names: t.Sequence[str]) -> set[str]:
+    """Return the paths that a node lists for a fetch of checkpoints."""
+    (root / "runs" / "r").mkdir(parents=True, exist_ok=True)
+    place = {"run_id": "r", "folder": str(root / node), "format": "auto"}
+    answer = host_results.answer(root, {"step": "list", "patterns": [], "names": names, **place})
+    return {item["path"] for item in answer["files"]}
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_the_newest_step_of_which_each_node_has_a_part_is_chosen(tmp_path: pathlib.Path, layout: str) -> None:
+    case = CASES[layout]
+    save_parts(tmp_path, case, (10, 20), (10, 20))
+    name = case.name.format(20)
+    assert choose(tmp_path) == checkpoint_sets.CheckpointSet({"a": (name,), "b": (name,)})
+    save(tmp_path / "a", case, 30, case.first, tracks=False)
+    found = choose(tmp_path)
+    assert (dict(found.names), found.problem) == ({"a": (name,), "b": (name,)}, "")
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_parts_stay_on_their_nodes_and_each_is_fetched(tmp_path: pathlib.Path, layout: str) -> None:
+    case = CASES[layout]
+    save_parts(tmp_path, case, (10, 20), (10, 20))
+    plan = checkpoint_copies.plan_copies(list_entries(tmp_path))
+    assert (plan.in_parts, plan.copies, plan.stale) == (True, {}, {})
+    name = case.name.format(20)
+    for node, tree in (("a", case.first), ("b", case.second)):
+        beside = {str(pathlib.PurePath(name).with_name(case.tracker[0]))} if node == "a" and case.tracker[0] else set()
+        assert fetch(tmp_path, node, [name]) == {f"{name}/{path}".rstrip("/") for path in tree} | beside
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_keep_leaves_the_newest_two_on_each_node(tmp_path: pathlib.Path, layout: str) -> None:
+    case = CASES[layout]
+    save_parts(tmp_path, case, (10, 20, 30), (10, 20, 30))
+    for node in NODES:
+        assert prune(tmp_path / node, 2) == [case.name.format(10)]
+        left = {held.name for held in checkpoint_sets.list_held(tmp_path / node, "auto")}
+        assert left == {case.name.format(20), case.name.format(30)}
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_one_part_of_the_newest_does_not_take_the_last_common_one(tmp_path: pathlib.Path, layout: str) -> None:
+    """With ``keep: 1`` the first node is a step ahead when the second one ends."""
+    case = CASES[layout]
+    save_parts(tmp_path, case, (10, 20), (10,))
+    assert [prune(tmp_path / node, 1) for node in NODES] == [[], []]
+    name = case.name.format(10)
+    assert dict(choose(tmp_path).names) == {"a": (name,), "b": (name,)}
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_what_one_node_alone_saved_is_copied_with_its_tracker(tmp_path: pathlib.Path, layout: str) -> None:
+    case = CASES[layout]
+    for step in (10, 20):
+        save(tmp_path / "a", case, step, case.alone or case.first, tracks=True)
+    assert dict(choose(tmp_path).names) == {"a": (case.name.format(20),)}
+    plan = checkpoint_copies.plan_copies(list_entries(tmp_path))
+    assert not plan.in_parts and list(plan.copies) == ["b"]
+    copied = {f"{copy.entry.name}/{path}".rstrip("/") for copy in plan.copies["b"] for path in copy.missing}
+    name = case.name.format(20)
+    wanted = {f"{name}/{path}".rstrip("/") for path in case.alone or case.first}
+    wanted |= {str(pathlib.PurePath(name).with_name(case.tracker[0]))} if case.tracker[0] else set()
+    assert wanted <= copied, plan.copies
