@@ -69,9 +69,24 @@ def orbax(place: pathlib.Path) -> int:
         return len(manager.restore(int(place.name), args=ocp.args.StandardRestore(told)))
 
 
+def dcp(place: pathlib.Path) -> int:
+    """Return the number of tensors of a checkpoint of torch.distributed.checkpoint."""
+    import tempfile
+
+    import torch
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    with tempfile.NamedTemporaryFile(suffix=".pt") as handle:
+        dcp_to_torch_save(place, handle.name)
+        assert torch.load(handle.name, weights_only=False)
+    known = FileSystemReader(place).read_metadata().state_dict_metadata
+    return sum(hasattr(item, "size") for item in known.values())
+
+
 def main(argv: list[str]) -> None:
     """Load and print."""
-    known = (archive, unet, conditional_unet, causal_lm, classifier, tensors, orbax)
+    known = (archive, unet, conditional_unet, causal_lm, classifier, tensors, orbax, dcp)
     count = {kind.__name__: kind for kind in known}[argv[1]](pathlib.Path(argv[2]))
     if not count:
         sys.exit("the checkpoint has no tensor")

@@ -270,4 +270,18 @@ PROGRAMS = (
         last=100,
         load="orbax",
     ),
+    Program(
+        name="fsdp_dcp",
+        origin=OWN,
+        job={
+            "script": "fsdp_train.py",
+            "args": ["{checkpoint_dir}", "100"],
+            "metrics": {"step_pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"},
+        },
+        first="step-10/.metadata",
+        checkpoints="step-*",
+        layout="dcp",
+        last=100,
+        load="dcp",
+    ),
 )
