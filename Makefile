@@ -20,7 +20,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo programs test test-all test-gpu bench bench-gpu lab drill e2e venv venv-torch venv-launchers venv-programs venv-services venv-core220 venv-core222 \
+.PHONY: help demo programs test test-all money test-gpu bench bench-gpu lab drill e2e venv venv-torch venv-launchers venv-programs venv-services venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -37,6 +37,9 @@ test-all: venv venv-core222 ## also what make test leaves out
 
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL (ARGS="hosts" for a part); installs what it needs
 	@MUSTER_REQUIRE_LAB=1 $(DEV) -m tools.bench $(ARGS)
+
+money: venv venv-services ## drawn faults over rent, heal, reap and teardown, judged by what the provider has (ARGS="-k '7 or 8'"); half an hour
+	@MUSTER_TEST_ALL=1 $(DEV) -m pytest -p no:cacheprovider -n 2 tests/faults/test_lying_listings.py tests/e2e/test_money_trial.py $(ARGS)
 
 test-gpu: venv venv-torch ## what only a machine with an NVIDIA GPU shows: facts, training, kills, failures
 	@$(DEV) -m pytest -p no:cacheprovider tests/gpu $(ARGS)

@@ -313,9 +313,13 @@ def sum_usd(
 
 
 def useful_share(seconds: t.Mapping[str, float]) -> float | None:
-    """Return the share (0 to 1) of the time that went to steps which count, None where there was no time."""
+    """Return the share (0 to 1) of the time that went to steps which count.
+
+    None where there was no time, and where what is known would be read as a share of the run: most of its time is not
+    known, or no step is and its programs ran.
+    """
     wall = sum(seconds.values())
-    return seconds.get("useful", 0.0) / wall if wall else None
+    return None if _is_unknown(seconds) or not wall else seconds.get("useful", 0.0) / wall
 
 
 def useful_share_of_machines(seconds: t.Mapping[str, float]) -> float | None:
@@ -324,12 +328,12 @@ def useful_share_of_machines(seconds: t.Mapping[str, float]) -> float | None:
     None where most of the time is not known, and where it held none.
     """
     held = sum(value for name, value in seconds.items() if name not in ("queue", "idle"))
-    return None if is_mostly_unknown(seconds) or not held else seconds.get("useful", 0.0) / held
+    return None if _is_unknown(seconds) or not held else seconds.get("useful", 0.0) / held
 
 
-def is_mostly_unknown(seconds: t.Mapping[str, float]) -> bool:
-    """Return whether most of the time is not known, so that a share of the rest would be read as one of the run."""
-    return seconds.get("unknown", 0.0) > sum(seconds.values()) / 2
+def _is_unknown(seconds: t.Mapping[str, float]) -> bool:
+    unknown = seconds.get("unknown", 0.0)
+    return unknown > sum(seconds.values()) / 2 or (unknown > 0 and not seconds.get("useful"))
 
 
 def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) -> str:
@@ -338,7 +342,7 @@ def describe(seconds: t.Mapping[str, float], usd: t.Mapping[str, float] | None) 
     Of a run of which most is not known it is empty: a share of what is known would be read as one of the run.
     """
     wall, share = sum(seconds.values()), useful_share(seconds)
-    if share is None or is_mostly_unknown(seconds):
+    if share is None:
         return ""
     total = sum((usd or {}).values())
     shares = sorted(((name, value) for name, value in seconds.items() if name != "useful"), key=lambda item: -item[1])

@@ -11,7 +11,7 @@ import typing as t
 
 from .errors import RefusedError
 from .job import Job
-from .job_checkpoints import loads_universal
+from .job_checkpoints import OTHER_RANKS, RANKS_FIX, loads_universal
 from .node_report import InterpreterReport, NodeReport, PortProblem, SeenCheckpoint
 from .validators import VERSION_RULE
 
@@ -346,7 +346,7 @@ def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) 
     """Each rank loads a part of its own: a checkpoint of DeepSpeed's ZeRO is for as many ranks as saved it."""
     if loads_universal(job):
         return []
-    fix = "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
+    fix = RANKS_FIX
     fix += "" if job.checkpoints.resume == "required" else "; to begin anew, set checkpoints.resume: never"
     return [
         _build_check(
@@ -355,8 +355,7 @@ def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) 
             item.world_size in job.world_sizes,
             item.world_size,
             job.world_size,
-            f"{item.name} in {item.folder} was saved by {item.world_size} ranks (ZeRO), and the job has "
-            f"{job.world_size}",
+            OTHER_RANKS.format(name=item.name, folder=item.folder, saved_by=item.world_size, asked=job.world_size),
             fix,
         )
         for name, item in found.items()

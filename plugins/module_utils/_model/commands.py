@@ -32,14 +32,36 @@ def playbook_command(
     return shlex.join(["ansible-playbook", *options, f"muster.training.{name}", *extra])
 
 
+class StartedRun(t.Protocol):
+    """What is kept of the command by which a run was started."""
+
+    @property
+    def inventory(self) -> str | None: ...
+    @property
+    def command_line(self) -> t.Sequence[str]: ...
+
+
+def run_command(run: StartedRun, name: str, **variables: str) -> str:
+    """Return the shell command of a playbook for the machines of a run, as a person would paste it."""
+    return playbook_command(name, run.inventory, run.command_line, **variables)
+
+
+def describe_given(names: t.Sequence[str] | None) -> str:
+    """Return which variables a person has to add to the command of a playbook that takes a job, empty for none.
+
+    :param names: those that were given by value at its start: values are not kept, for they may be secrets.
+    """
+    return f" (with -e {', -e '.join(names)} as at its start)" if names else ""
+
+
 def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     """Return what is said of a run without a follower: its ``state``, where, and how to get back to it or stop it."""
     where = f" on {', '.join(record.hosts)}" if record.hosts else ""
     which = {"muster_run_id": record.run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
-    follow, stop = (
-        playbook_command(name, record.inventory, record.command_line, **which) for name in ("train", "cancel")
+    follow, stop = (run_command(record, name, **which) for name in ("train", "cancel"))
+    return (
+        f"Run {record.run_id} {state}{where}. Follow it{describe_given(record.unrepeated)}: {follow} · stop it: {stop}"
     )
-    return f"Run {record.run_id} {state}{where}. Follow it{_as_given(record)}: {follow} · stop it: {stop}"
 
 
 def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenCheckpoint] | None = None) -> str:
@@ -49,14 +71,9 @@ def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenC
     """
     saved = record.checkpoint
     kept = "it reported no checkpoint" if saved is None else _describe_kept(saved, seen or {})
-    again = playbook_command("train", record.inventory, record.command_line, muster_run_id=record.run_id)
+    again = run_command(record, "train", muster_run_id=record.run_id)
     stopped = f"run {record.run_id} is stopped{f' on {where}' if where else ''}"
-    return f"{stopped}; {kept}. Continue it{_as_given(record)}: {again}"
-
-
-def _as_given(record: RunRecord) -> str:
-    """Return what a person has to add to the command of a start: values are not kept, for they may be secrets."""
-    return f" (with -e {', -e '.join(record.unrepeated)} as at its start)" if record.unrepeated else ""
+    return f"{stopped}; {kept}. Continue it{describe_given(record.unrepeated)}: {again}"
 
 
 def _describe_kept(saved: SavedCheckpoint, seen: t.Mapping[str, SeenCheckpoint]) -> str:

@@ -14,6 +14,9 @@ from .errors import InputError
 if t.TYPE_CHECKING:
     from .job import Job
     from .node_report import SeenCheckpoint
+# Each rank loads a part of its own: a checkpoint of DeepSpeed's ZeRO is for as many ranks as saved it.
+OTHER_RANKS: t.Final = "{name} in {folder} was saved by {saved_by} ranks (ZeRO), and the job has {asked}"
+RANKS_FIX: t.Final = "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
 
 
 # Within what time a file that one node wrote must be seen by the others. They look after it was written, and a network
@@ -54,7 +57,8 @@ def node_rules(job: Job) -> dict[str, t.Any]:
     """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, apart, resume}``.
 
     ``pattern`` is that of printed lines that report a checkpoint, where checkpoints are stored in a bucket. ``ranks``:
-    how many ranks the job may have, where a folder of all nodes is looked into and DeepSpeed loads no universal one.
+    how many ranks the job may have, where a folder of all nodes is looked into and DeepSpeed loads no universal one;
+    ``other_ranks`` says that a checkpoint is of another number; its ``name``, ``folder`` and ``saved_by`` come into it.
     ``apart``: whether several nodes have a folder each, and so may have parts of a checkpoint.
     """
     wanted = job.checkpoints
@@ -63,8 +67,14 @@ def node_rules(job: Job) -> dict[str, t.Any]:
         rules["pattern"] = job.metrics.checkpoint_pattern
     if wanted.shared and wanted.resume != "never" and not loads_universal(job):
         rules["ranks"] = sorted(job.world_sizes)
+        rules["other_ranks"] = refuse_other_ranks(rules["ranks"])
     shared = must_be_shared(job)
     return {**rules, "shared": shared, "apart": job.nodes > 1 and not shared, "resume": wanted.resume}
+
+
+def refuse_other_ranks(ranks: t.Iterable[int]) -> str:
+    """Return what a pod says of a checkpoint of other numbers of ranks, with what it finds to be filled in."""
+    return f"{OTHER_RANKS.replace('{asked}', ' or '.join(map(str, ranks)))}. {RANKS_FIX}"
 
 
 def loads_universal(job: Job) -> bool:

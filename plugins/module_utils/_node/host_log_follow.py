@@ -75,7 +75,18 @@ def name_folder(run: pathlib.Path) -> None:
 
 
 def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:
-    """Return the status of each unit of the run on this node."""
+    """Return the status of each unit of the run on this node, of one that is lost with how many processes are ``left``.
+
+    They run although their supervisor is gone.
+    """
+    found = _read_statuses(run)
+    for name, status in found.items():
+        if status["state"] and not status["alive"] and status["exit"] is None:
+            status["left"] = len(host_units.find_left(run, [name]))
+    return found
+
+
+def _read_statuses(run: pathlib.Path) -> dict[str, dict[str, t.Any]]:
     return {folder.name: host_units.unit_status(folder) for folder in sorted((run / "units").glob("*"))}
 
 
@@ -103,7 +114,7 @@ def _skip_to_end(run: pathlib.Path, offsets: dict[str, int]) -> int:
 
 def _digest(run: pathlib.Path) -> str:
     parts = []
-    for name, status in unit_statuses(run).items():
+    for name, status in _read_statuses(run).items():
         parts.append(f"{name}={status['state']},{status['alive']},{status['exit'] is not None},{status['lost']}")
     with contextlib.suppress(OSError):
         # Another controller that takes the run over is news.

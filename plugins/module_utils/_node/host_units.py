@@ -119,9 +119,8 @@ def start_unit(spec: UnitSpec, program: pathlib.Path, *, wait: bool = True) -> b
 def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
     """Return the state of a unit.
 
-    ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child, left, generation}``: ``exit`` is what
-    ``exit.json`` holds, ``child`` the pid of its process; both are None while there is none, as is all of a unit that
-    never started. ``left``: how many processes of it run on although its supervisor is gone.
+    ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child, generation}``: ``exit`` is what ``exit.json``
+    holds, ``child`` the pid of its process; both are None while there is none, as is all of a unit that never started.
     """
     state = files.read_json(folder / "state.json") or {}
     ending = files.read_json(folder / "exit.json")
@@ -130,7 +129,6 @@ def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
     except OSError:
         age = None
     alive = processes.living_pid(state.get("supervisor")) is not None or (ending is None and _is_restarting(folder))
-    is_lost = bool(state) and not alive and ending is None
     return {
         "alive": alive,
         "state": state.get("state"),
@@ -140,7 +138,6 @@ def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
         "crashes": state.get("crashes", 0),
         "lost": state.get("lost", 0),
         "child": processes.living_pid(state.get("child")),
-        "left": len(processes.find_marked(_read_spec(folder).get("marker") or "-")) if is_lost else 0,
         "generation": state.get("generation"),
     }
 

@@ -169,12 +169,7 @@ def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> No
     found = checkpoints.list_complete(folder, rules["format"])
     saved_by = checkpoint_layouts.count_ranks(folder / found[0].name) if found else None
     if saved_by and rules.get("ranks") and saved_by not in rules["ranks"]:
-        # Each rank of DeepSpeed's ZeRO loads a part of its own.
-        asked = " or ".join(map(str, rules["ranks"]))
-        raise PodRefusal(
-            f"{found[0].name} in {folder} was saved by {saved_by} ranks (ZeRO), and the job has {asked}. "
-            "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
-        )
+        raise PodRefusal(rules["other_ranks"].format(name=found[0].name, folder=folder, saved_by=saved_by))
     if rules.get("required") and not found:
         half = checkpoints.describe_half_saved(folder, rules["format"])
         raise PodRefusal(

@@ -9,7 +9,6 @@ say where something is.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import typing as t
@@ -17,6 +16,8 @@ import typing as t
 import yaml
 
 _OF_JOBS = ("muster_job", "muster_template", "muster_inputs", "muster_state")
+# How YAML and JSON begin that ``-e`` may have in place of ``name=value``.
+_STRUCTURES = ("{", "[")
 _PLACES = ("muster_train_hosts", "muster_node_hosts", "muster_kubeconfig", "muster_kube_context", "muster_cluster")
 
 
@@ -35,15 +36,8 @@ def read_unrepeated(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
 
     Those of the collection's own settings of one command, such as ``muster_run_id``, are not those of a job.
     """
-    names: dict[str, None] = {}
-    for item in map(str, arguments.get("extra_vars") or ()):
-        if item.startswith(("{", "[")):
-            with contextlib.suppress(yaml.YAMLError):
-                given = yaml.safe_load(item)
-                names |= dict.fromkeys(map(str, given) if isinstance(given, dict) else ())
-        elif not item.startswith("@"):
-            with contextlib.suppress(ValueError):
-                names |= dict.fromkeys(name for word in shlex.split(item) for name in [word.partition("=")[0]])
+    items = map(str, arguments.get("extra_vars") or ())
+    names = dict.fromkeys(name for item in items for name in _read_values(item))
     return tuple(name for name in names if name not in _PLACES and (not name.startswith("muster_") or name in _OF_JOBS))
 
 
@@ -52,13 +46,22 @@ def _select_places(value: str) -> list[str]:
     if value.startswith("@"):
         place = os.path.abspath(os.path.expanduser(value[1:]))
         return [f"@{place}"] if _can_be_read_again(place) else []
-    if value.startswith(("{", "[")):
+    if value.startswith(_STRUCTURES):
         return []
+    return [f"{name}={text}" for name, text in _read_values(value).items() if name in _PLACES and text]
+
+
+def _read_values(value: str) -> dict[str, object]:
+    """Return the variables that one ``-e`` gives by value; none of a file, or of what cannot be read."""
+    if value.startswith("@"):
+        return {}
     try:
-        pairs = [word.partition("=") for word in shlex.split(value)]
-    except ValueError:
-        return []
-    return [f"{name}={text}" for name, _sign, text in pairs if name in _PLACES and text]
+        if not value.startswith(_STRUCTURES):
+            return {name: text for word in shlex.split(value) for name, _sign, text in [word.partition("=")]}
+        given = yaml.safe_load(value)
+    except (ValueError, yaml.YAMLError):
+        return {}
+    return {str(name): text for name, text in given.items()} if isinstance(given, dict) else {}
 
 
 def _can_be_read_again(place: str) -> bool:

@@ -29,6 +29,7 @@ MAX_LOGS = 400
 _RATE = "_per_s"
 # Ends that the job itself asks for, by the run's cause.
 STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s", "hang": "job.restart.on_hang"}
+_NO_LOGS = "logs: none were collected"
 _OWN_KEYS = (
     "at",
     "step",
@@ -160,7 +161,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
     record = _read_document(folder / "run.json", notes)
     metrics, events = (_read_lines(folder / name, notes) for name in ("metrics.jsonl", "events.jsonl"))
     run = build_run_folder(parsing.read_text(folder.resolve().name) or "run", record or {}, events, metrics, notes)
-    return dataclasses.replace(
+    run = dataclasses.replace(
         run,
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
@@ -168,8 +169,14 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         monitoring=_read_document(folder / "monitoring.json", notes),
         site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes, stopped=_was_stopped(record or {})),
-        notes=tuple(notes),
     )
+    pruned_at = parsing.read_text((record or {}).get("pruned_at"))
+    if pruned_at:
+        # What lacks of it was there.
+        lacking = {f"{name} is missing" for name in ("metrics.jsonl", "usage.jsonl")} | {_NO_LOGS}
+        removed = f"metrics, logs and reports were removed by prune on {pruned_at[:10]}"
+        notes = [*(note for note in notes if note not in lacking), removed]
+    return dataclasses.replace(run, notes=tuple(notes))
 
 
 def build_run_folder(
@@ -387,7 +394,7 @@ def _read_logs(folder: pathlib.Path, notes: list[str], stopped: bool) -> tuple[L
                 return tuple(logs)
             logs.append(_read_log(path, path.relative_to(folder).as_posix(), stopped))
     if not logs:
-        notes.append("logs: none were collected")
+        notes.append(_NO_LOGS)
     return tuple(logs)
 
 

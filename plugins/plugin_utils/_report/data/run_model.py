@@ -169,6 +169,11 @@ class RunModel:
         return tuple(parsing.read_texts(self.run.record.get("command_line")))
 
     @property
+    def values_not_kept(self) -> tuple[str, ...]:
+        """The variables that were given by value, which such a command does not have."""
+        return tuple(parsing.read_texts(self.run.record.get("unrepeated")))
+
+    @property
     def stalls(self) -> tuple[Span, ...]:
         """Where the run stood still between its steps."""
         return find_stalls(self.attempts)

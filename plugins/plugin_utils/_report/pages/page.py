@@ -35,6 +35,7 @@ def render_html(run: RunFolder) -> str:
         time_line=page_details.build_time_line(model),
         hidden_nodes=page_details.describe_hidden_nodes(model),
         curves=page_details.build_curves(model),
+        no_figures=page_details.describe_no_figures(model),
         attempts=page_details.build_attempt_table(model),
         hangs=page_details.build_hang_table(model),
         log=page_details.pick_failure_log(model),

@@ -121,6 +121,13 @@ def build_curves(model: RunModel) -> list[Plot]:
     return plots
 
 
+def describe_no_figures(model: RunModel) -> str:
+    """Return why there is no curve."""
+    if model.run.record.get("pruned_at"):
+        return "The figures of the program were removed by prune."
+    return "No figure of the program was read: it wrote none to MUSTER_METRICS_FILE, and printed none that is known."
+
+
 def build_extra_curves(model: RunModel) -> tuple[list[Plot], str | None]:
     """Return the other figures of the program, and a sentence on those for which there is no room."""
     names = sorted({name for step in model.curve for name in step.extras})

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from ....module_utils._model.account import BUCKETS, describe, is_mostly_unknown, useful_share
-from ....module_utils._model.commands import playbook_command
+from ....module_utils._model.account import BUCKETS, describe, useful_share
+from ....module_utils._model.commands import run_command
 from ..data import format as fmt
 from ..data import parsing
 from ..data.run_model import RunModel
@@ -41,8 +41,7 @@ def describe_run(model: RunModel, submitted: float | None, end: float | None) ->
 def build_commands(model: RunModel) -> list[str]:
     """Return the commands that act on this run, to copy."""
     names = ["logs", "fetch"] if model.clock.over else ["status", "logs", "cancel"]
-    options = model.command_line
-    return [playbook_command(name, model.inventory, options, muster_run_id=model.run_id) for name in names]
+    return [run_command(model, name, muster_run_id=model.run_id) for name in names]
 
 
 def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
@@ -87,7 +86,7 @@ def _useful_percent(model: RunModel) -> float | None:
     """Return the share of the time that went to steps which count, None where most of the time is not known."""
     seconds = model.account[0] if model.account else {}
     share = useful_share(seconds)
-    return None if share is None or is_mostly_unknown(seconds) else 100 * share
+    return None if share is None else 100 * share
 
 
 def _stood_words(model: RunModel) -> str | None:

@@ -11,7 +11,7 @@ import statistics
 import typing as t
 
 from ....module_utils._model import cadence
-from ....module_utils._model.commands import playbook_command
+from ....module_utils._model.commands import describe_given, run_command
 from ....module_utils._model.run_record import STANDING
 from ..data import format as fmt
 from ..data import parsing
@@ -63,9 +63,7 @@ def advise(model: RunModel) -> tuple[Advice, ...]:
 
 def _play(model: RunModel, name: str, *, named: bool = False) -> str:
     """Return the command of a playbook, with the inventory of the run and, if ``named``, the run's id."""
-    return playbook_command(
-        name, model.inventory, model.command_line, **({"muster_run_id": model.run_id} if named else {})
-    )
+    return run_command(model, name, **({"muster_run_id": model.run_id} if named else {}))
 
 
 def explain_exit(code: int | None) -> str | None:
@@ -166,7 +164,8 @@ def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
         start += ", or the newest one that is left"
     condition = "Once the cause is fixed" if model.outcome == "failed" else "When the nodes are back"
     when = "To continue" if model.outcome == "cancelled" else condition
-    text = f"{when}, the same run id {start}" + ("." if step else ", because no checkpoint is known.")
+    why = "" if step else ", because no checkpoint is known"
+    text = f"{when}, the same run id {start}{why}{describe_given(model.values_not_kept)}."
     yield Advice(text, _play(model, "train", named=True))
 
 
@@ -175,7 +174,7 @@ def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
     if asked is not None and seen is not None and seen < (model.ranks_needed or asked):
         yield Advice(
             f"{asked - seen} of {asked} ranks never joined: a model trained by fewer ranks than asked has another "
-            "batch size. Check each node before trying again.",
+            f"batch size. Check each node before trying again{describe_given(model.values_not_kept)}.",
             _play(model, "preflight"),
         )
 
@@ -205,7 +204,7 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
         yield Advice(
             "A resume is not proven. Have the program report the step from which it resumed (resumed_from_step in "
             "MUSTER_METRICS_FILE, or metrics.resume_pattern), or declare checkpoints.interval_steps; then drill it, "
-            "which starts a run of its own.",
+            f"which starts a run of its own{describe_given(model.values_not_kept)}.",
             _play(model, "drill", named=True),
         )
     worst = max((fault.steps_lost or 0 for fault in model.faults), default=0)

@@ -88,11 +88,22 @@ def say_logs(found: t.Mapping[str, t.Any], say: t.Callable[[str], None]) -> None
     if not any(found["logs"].values()):
         folder = pathlib.Path(found["folder"]) / "logs"
         selected = f"no line of its logs in {folder} is selected"
-        unread = "no log of it is here yet: the train playbook with this muster_run_id follows it and fetches them"
+        unread = _describe_unread(read_record(folder.parent) or {})
         say(f"run {found['run_id']}: {selected if any(folder.glob('*.log')) else unread}")
     for name, lines in found["logs"].items():
         for line in lines:
             say(f"{name.removesuffix('.log')}  {line}")
+
+
+def _describe_unread(record: Record) -> str:
+    """Return why no log of a run is on the controller."""
+    if record.get("pruned_at"):
+        return f"its logs were removed by prune on {record['pruned_at'][:10]}"
+    if record.get("state") == "ended":
+        return (
+            "it has ended, and no log of it was read: nothing was printed, or its nodes have it (muster_log_ranks=true)"
+        )
+    return "no log of it is here yet: the train playbook with this muster_run_id follows it and fetches them"
 
 
 def _is_repeated(path: pathlib.Path, count: int) -> bool:

@@ -175,6 +175,15 @@ def test_a_program_whose_steps_are_not_read_is_not_known() -> None:
     assert found["unknown"] > 100.0 and set(found) == {"stage", "unknown"}
 
 
+def test_no_share_is_said_of_a_run_of_which_no_step_is_known() -> None:
+    """Half of a minute's time is known, and it would be read as a run of which nothing was useful."""
+    unread = {"stage": 40.0, "unknown": 20.0}
+    assert account.useful_share(unread) is None and account.useful_share_of_machines(unread) is None
+    assert account.describe(unread, None) == ""
+    assert account.useful_share({"stage": 40.0, "unknown": 20.0, "useful": 60.0}) == 0.5
+    assert account.useful_share({"stage": 40.0}) == 0.0, "it ended before its ranks began"
+
+
 def test_steps_that_were_read_after_the_fact_are_not_known_and_no_others() -> None:
     """Sixty steps have the time of one reading, as after a supervisor was away; what comes before and after counts."""
     run = Injector(5)

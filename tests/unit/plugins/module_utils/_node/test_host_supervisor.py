@@ -21,7 +21,13 @@ import uuid
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_preflight, host_units, processes
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    files,
+    host_log_follow,
+    host_preflight,
+    host_units,
+    processes,
+)
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.tests.support.node_lab import (
     FAKES,
@@ -166,7 +172,8 @@ def test_the_orphans_of_a_killed_supervisor_are_ended_by_the_next_one(unit: Unit
     orphan = eventually(lambda: unit.status()["child"], "the program")
     os.kill(unit.supervisor(), signal.SIGKILL)
     eventually(lambda: not unit.status()["alive"], "the supervisor's end")
-    assert processes.start_time(orphan) is not None and unit.status()["exit"] is None and unit.status()["left"] >= 1
+    left = host_log_follow.unit_statuses(unit.run)["agent"]
+    assert processes.start_time(orphan) is not None and left["exit"] is None and left["left"] >= 1
     assert unit.start(*program) is True
     assert eventually(lambda: unit.status()["child"], "the new program") != orphan
     assert processes.start_time(orphan) is None and unit.status()["lost"] == 1

@@ -110,7 +110,6 @@ def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Pa
         "crashes": 0,
         "lost": 0,
         "child": None,
-        "left": 0,
         "generation": None,
     }
 

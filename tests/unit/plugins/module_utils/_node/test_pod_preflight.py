@@ -14,6 +14,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.job_checkpoints import refuse_other_ranks
 from ansible_collections.muster.training.plugins.module_utils._node import (
     pod_preflight,
 )
@@ -174,7 +175,8 @@ def test_a_checkpoint_that_is_required_is_looked_for_before_the_program(lab: Pod
 def test_a_checkpoint_that_so_many_ranks_cannot_load_is_refused(
     lab: PodLab, tmp_path: pathlib.Path, ranks: list[int] | None, starts: bool
 ) -> None:
-    rules = {"format": "auto", "keep": None, "required": False, "shared": True, **({"ranks": ranks} if ranks else {})}
+    rules: dict[str, t.Any] = {"format": "auto", "keep": None, "required": False, "shared": True}
+    rules |= {"ranks": ranks, "other_ranks": refuse_other_ranks(ranks)} if ranks else {}
     saved = tmp_path / "checkpoints" / "global_step20"
     saved.mkdir(parents=True)
     for name in (

@@ -66,3 +66,8 @@ def test_the_names_of_variables_that_are_not_repeated() -> None:
     )
     assert read_unrepeated({"extra_vars": given}) == ("job_name", "job_steps", "muster_job")
     assert read_unrepeated({}) == ()
+
+
+def test_places_in_a_structure_are_not_repeated_and_not_named() -> None:
+    given = {"extra_vars": ('{"muster_cluster": "lab", "job_steps": 3}', "[1, 2]")}
+    assert (read_options(given), read_unrepeated(given)) == ((), ("job_steps",))

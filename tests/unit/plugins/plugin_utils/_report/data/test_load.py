@@ -57,6 +57,22 @@ def test_a_complete_run_leaves_no_note() -> None:
     assert len(run.logs) == 4
 
 
+def test_what_prune_removed_is_said_once_and_is_not_missing(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "resumed"
+    folder.mkdir()
+    shutil.copy(FIXTURES / "resumed" / "events.jsonl", folder)
+    record = json.loads((FIXTURES / "resumed" / "run.json").read_text())
+    for pruned, notes in (
+        ({}, ("metrics.jsonl is missing", "usage.jsonl is missing", "logs: none were collected")),
+        (
+            {"pruned_at": "2026-11-29T01:02:03+00:00"},
+            ("metrics, logs and reports were removed by prune on 2026-11-29",),
+        ),
+    ):
+        (folder / "run.json").write_text(json.dumps({**record, **pruned}))
+        assert load.load_run(folder).notes == notes
+
+
 def test_a_folder_without_run_json_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"run: no run\.json in .*Name a folder"):
         load.load_run(tmp_path)

@@ -38,6 +38,17 @@ def test_advice_after_a_crash_loop() -> None:
     assert any("muster.training.verify_fabric" in (command or "") for _text, command in texts)
 
 
+def test_variables_that_a_command_lacks_are_named_beside_it() -> None:
+    """As cancel and the follower name them: their values are not kept."""
+    failed = run("crash_loop")
+    given = dataclasses.replace(failed, record={**failed.record, "unrepeated": ["job_name", "muster_job"]})
+    (text,) = [text for text, command in advised(given) if "muster.training.train" in (command or "")]
+    assert text.endswith(" (with -e job_name, -e muster_job as at its start).")
+    assert not any("at its start" in text for text, _command in advised(failed))
+    others = [text for text, command in advised(given) if "muster.training.train" not in (command or "")]
+    assert not any("at its start" in text for text in others)
+
+
 @pytest.mark.parametrize(
     ("expected", "advice"), [(None, "declare it in muster_expectations"), (2.5, "verify it again")]
 )

@@ -160,7 +160,21 @@ def test_a_selection_without_a_line_says_so(home: StateHome) -> None:
     logs.say_logs(
         logs.read_logs(home, "run-1", logs.build_view(9, None, None), False, LiveSource(connect({}), ())), said.append
     )
-    assert said[-1].startswith("run run-1: no log of it is here yet: the train playbook")
+    assert said[-1].startswith("run run-1: it has ended, and no log of it was read")
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"state": "running"}, "no log of it is here yet: the train playbook"),
+        ({"state": "ended", "pruned_at": "2026-11-29T01:02:03+00:00"}, "its logs were removed by prune on 2026-11-29"),
+    ],
+)
+def test_why_no_log_is_here_is_said(home: StateHome, record: dict[str, t.Any], why: str) -> None:
+    folder = place(home, "run-1", 0, hosts=[], **record)
+    said: list[str] = []
+    logs.say_logs({"run_id": "run-1", "logs": {}, "folder": str(folder)}, said.append)
+    assert len(said) == 1 and said[0].startswith(f"run run-1: {why}")
 
 
 def test_following_says_each_new_line_once_until_the_end(home: StateHome) -> None:
