@@ -31,6 +31,8 @@ _FILES = (".ckpt", ".pth")
 _SMALL = 64 << 10
 _ZIP = b"PK\x03\x04"
 _ZIP_TAIL = 66_000
+# Of safetensors (MAX_HEADER_SIZE in its source).
+_MOST_HEADER = 100_000_000
 # Logs, cards, tools and settings that programs write beside checkpoints.
 _BESIDE = re.compile(
     r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$|^(?:latest\w*(?:\.txt)?|last_checkpoint|hparams\.\w+|config\.json)$"
@@ -397,6 +399,9 @@ def _lacks_end(path: str, size: int, _at: int) -> bool:
 
 def _lacks_tensors(head: bytes, handle: t.BinaryIO, size: int) -> bool:
     length = int.from_bytes(head, "little")
+    if len(head) == 8 and length > _MOST_HEADER:
+        # A file that was cut has its first bytes: this one is of something else, whose end cannot be told.
+        return False
     if len(head) < 8 or length > size:
         return True
     try:

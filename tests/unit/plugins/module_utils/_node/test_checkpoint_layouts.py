@@ -329,6 +329,32 @@ def test_keep_removes_the_oldest_of_a_layout_without_a_report(tmp_path: pathlib.
     assert [saved.name for saved in checkpoints.list_complete(folder, "auto")] == [WHOLE[layout][1]]
 
 
+def test_a_distributed_checkpoint_of_megatron_is_whole_with_its_metadata(tmp_path: pathlib.Path) -> None:
+    """As ``dist_checkpointing.save`` writes it, in this order; the tracker comes last."""
+    names = ("__0_0.distcp", "__1_0.distcp", ".metadata", "common.pt", "metadata.json")
+    contents = dict(zip(names, (b"x", b"x", b"x", ARCHIVE, b"{}"), strict=True))
+    build(
+        tmp_path,
+        {
+            **{f"iter_0000020/{name}": content for name, content in contents.items()},
+            "latest_checkpointed_iteration.txt": b"20",
+            "iter_0000030/__0_0.distcp": b"x",
+        },
+    )
+    newest, half = checkpoint_layouts.find(tmp_path, "megatron")
+    assert (newest.name, newest.step, newest.problem, newest.is_current) == ("iter_0000020", 20, "", True)
+    assert half.problem == "is half saved: it has no .metadata, which is written last"
+
+
+def test_a_file_that_is_only_called_safetensors_is_not_said_to_lack_its_end(tmp_path: pathlib.Path) -> None:
+    """Its first bytes are the length of no header, which a file that was cut would have: its end cannot be told."""
+    build(tmp_path, {**trainer(10), **trainer(20), "checkpoint-20/model.safetensors": b"x" * 4096})
+    assert [saved.problem for saved in checkpoint_layouts.find(tmp_path)] == ["", ""]
+    build(tmp_path / "cut", {**trainer(30), "checkpoint-30/model.safetensors": (10**6).to_bytes(8, "little") + b"{"})
+    (newest,) = checkpoint_layouts.find(tmp_path / "cut")
+    assert newest.problem == "is half saved: model.safetensors lacks its end"
+
+
 @pytest.mark.parametrize("prefix", ["", "bf16_"])
 def test_the_ranks_that_saved_a_part_each_are_counted(tmp_path: pathlib.Path, prefix: str) -> None:
     place = tmp_path / "global_step20"
