@@ -38,7 +38,8 @@ NAME_LIMIT = 40
 # The names after the first two are those of layouts (``_node/checkpoint_layouts.py``).
 CHECKPOINT_FORMATS: tuple[str, ...] = (
     *("auto", "files"),
-    *("orbax", "deepspeed", "megatron", "mmengine", "lightning", "dcp", "accelerate", "transformers", "safetensors"),
+    *("orbax", "deepspeed", "megatron", "mmengine", "lightning", "dcp", "accelerate", "transformers", "torchtune"),
+    "safetensors",
 )
 PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")
 _IN_BRACES = re.compile(r"\{( *[A-Za-z][A-Za-z_-]* *)\}")

@@ -7,8 +7,8 @@ Each layout is one entry of ``LAYOUTS``. What a program writes last, such as a c
 A folder without a known layout is read by names alone (``checkpoints.py``).
 
 Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
-(``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), Orbax and
-torch.distributed.checkpoint.
+(``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), torchtune
+(``FullModelHFCheckpointer``), Orbax and torch.distributed.checkpoint.
 """
 
 from __future__ import annotations
@@ -130,6 +130,17 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
     ),
     "transformers": Layout(
         _match_name(r"^checkpoint-[0-9]+$"), "its name, checkpoint-N", mark="trainer_state.json", by_name=True
+    ),
+    # Its recipes write the weights, copy the model's other files beside them, then save the state; after the last step
+    # they save none. The number of an epoch is not a step.
+    "torchtune": Layout(
+        lambda name, inside: (
+            bool(re.match(r"(?:epoch|step)_[0-9]+$", name))
+            and ("recipe_state.pt" in inside or {"model.safetensors", "config.json"} <= set(inside))
+        ),
+        "its name, step_N or epoch_N, and recipe_state.pt or model.safetensors with config.json in it",
+        re.compile(r"^step_([0-9]+)"),
+        by_name=True,
     ),
     "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$"), "*.index.json in it"),
 }

@@ -113,6 +113,20 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
         20,
         [],
     ),
+    "torchtune": (
+        {
+            "step_10/model.safetensors": SHARD,
+            "step_10/config.json": b"{}",
+            "step_10/recipe_state.pt": ARCHIVE,
+            # The last one has no state.
+            "step_20/model.safetensors": SHARD,
+            "step_20/config.json": b"{}",
+            "torchtune_config.yaml": b"epochs: 1",
+        },
+        "step_20",
+        20,
+        [],
+    ),
     "safetensors": (
         {
             "epoch_1/model-1-of-2.safetensors": SHARD,
@@ -220,6 +234,16 @@ HALF: dict[str, tuple[Tree, str, str]] = {
         {"10/_CHECKPOINT_METADATA": b"{}", "20.orbax-checkpoint-tmp-179/default/d/part": b"x"},
         "10",
         "20.orbax-checkpoint-tmp-179 is being written (20.orbax-checkpoint-tmp-179)",
+    ),
+    "torchtune": (
+        {
+            "step_10/model.safetensors": SHARD,
+            "step_10/recipe_state.pt": ARCHIVE,
+            "step_20/model.safetensors": SHARD,
+            "step_20/recipe_state.pt": ARCHIVE[:30],
+        },
+        "step_10",
+        "step_20 is half saved: recipe_state.pt lacks its end",
     ),
     "accelerate": (
         {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/model.safetensors": SHARD},

@@ -47,6 +47,7 @@ INDEX = json.dumps({"weight_map": {"a": "model-1-of-1.safetensors"}}).encode()
 _TRAINER: Tree = {"model.safetensors": SHARD, "optimizer.pt": ARCHIVE, "trainer_state.json": b"{}"}
 _STATE: Tree = {"model.safetensors": SHARD, "optimizer.bin": ARCHIVE}
 _HF: Tree = {"model-1-of-1.safetensors": SHARD, "model.safetensors.index.json": INDEX}
+_TUNE: Tree = {"model.safetensors": SHARD, "config.json": b"{}", "recipe_state.pt": ARCHIVE}
 _ORBAX: Tree = {"default/_METADATA": b"x", "_CHECKPOINT_METADATA": b"{}"}
 CASES: dict[str, Case] = {
     "transformers": Case(
@@ -70,6 +71,7 @@ CASES: dict[str, Case] = {
     "dcp": Case("checkpoint/step-{0}", {"__0_0.distcp": b"first", ".metadata": b"x"}, {"__1_0.distcp": b"second"}),
     "orbax": Case("{0}", _ORBAX, _ORBAX),
     "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
+    "torchtune": Case("step_{0}", _TUNE, _TUNE),
     "safetensors": Case("epoch_{0}", _HF, _HF),
 }
 NODES = ("a", "b")
