@@ -8,8 +8,10 @@ Everything is drawn at random from a fixed seed; nothing is downloaded.
 
 from __future__ import annotations
 
+import array
 import json
 import pathlib
+import pickle
 import random
 import shutil
 import sys
@@ -166,9 +168,19 @@ def captions(folder: pathlib.Path) -> None:
     shutil.rmtree(folder / "all")
 
 
+def tokens(folder: pathlib.Path) -> None:
+    """Write tokens as nanoGPT reads them: two bytes each."""
+    draw = random.Random(0)
+    folder.mkdir(parents=True)
+    for part, count in (("train", 20_000), ("val", 4_000)):
+        data = array.array("H", (draw.randrange(64) if number % 2 else number % 7 for number in range(count)))
+        (folder / f"{part}.bin").write_bytes(data.tobytes())
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64}))
+
+
 def main(argv: list[str]) -> None:
     """Write what was asked for."""
-    known = (images, texts, language_model, diffusion_model, stable_diffusion, captions)
+    known = (images, texts, language_model, diffusion_model, stable_diffusion, captions, tokens)
     {kind.__name__.replace("_", "-"): kind for kind in known}[argv[1]](pathlib.Path(argv[2]))
 
 

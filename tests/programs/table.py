@@ -23,7 +23,8 @@ class Program:
     :ivar checkpoints: pattern of all of them. :ivar layout: as which they are known. :ivar last: the last step that is
         read of it, None where its lines have none. :ivar saved: the step of its last checkpoint, where it is another.
     :ivar every: of so many steps it prints one. :ivar load: how a fetched checkpoint is loaded (``load_checkpoint.py``).
-    :ivar after_s: how long after the first checkpoint a rank is killed. :ivar losses: where its library writes its
+    :ivar ranks: of how many nodes with a rank each; one, where it is made for one device or has DDP on GPUs alone.
+    :ivar after_s: how long after the first checkpoint the last rank is killed. :ivar losses: where its library writes its
         losses down itself (``read_losses.py``), ``unknown`` where its lines have none, empty where it does not.
     """
 
@@ -38,6 +39,7 @@ class Program:
     data: tuple[str, ...] = ()
     saved: int | None = None
     every: int = 1
+    ranks: int = 2
     after_s: float = 0.5
     keep: int = 2
     losses: str = ""
@@ -48,6 +50,7 @@ _LIGHTNING = Source(
     "Lightning-AI/pytorch-lightning", "7f0c3436cd3f6ad3753125672024fc415cbcb414", "examples/pytorch/domain_templates"
 )
 _DIFFUSERS = "58eb52c0803ea9af3abec60841c2a093bdf1f951"
+_NANOGPT = Source("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291", "")
 _RESUME = {"resume_args": ["--resume_from_checkpoint", "{checkpoint}"]}
 
 
@@ -283,5 +286,30 @@ PROGRAMS = (
         layout="dcp",
         last=100,
         load="dcp",
+    ),
+    Program(
+        name="nanogpt",
+        origin=_NANOGPT,
+        job={
+            "launcher": "command",
+            "command": [
+                # It takes RANK for DDP, which it has on GPUs alone.
+                *("env", "-u", "RANK", "PYTHON", "-u", "train.py", "--device=cpu", "--compile=False"),
+                *("--dtype=float32", "--dataset={run_dir}/data/tokens", "--out_dir={checkpoint_dir}"),
+                *("--max_iters=300", "--eval_interval=20", "--eval_iters=2", "--always_save_checkpoint=True"),
+                *("--batch_size=4", "--block_size=64", "--n_layer=2", "--n_head=2", "--n_embd=64"),
+                *("--gradient_accumulation_steps=2", "--warmup_iters=5"),
+            ],
+            "checkpoints": {"resume_args": ["--init_from=resume"]},
+            "metrics": {"preset": "nanogpt"},
+        },
+        data=("tokens",),
+        first="ckpt.pt",
+        checkpoints="ckpt.pt",
+        layout="files",
+        last=300,
+        ranks=1,
+        keep=1,
+        load="archive",
     ),
 )

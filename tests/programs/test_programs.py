@@ -38,7 +38,7 @@ def python() -> str:
 
 
 def job_of(program: Program, world: World, python: str) -> dict[str, t.Any]:
-    """Return the program's job over two nodes."""
+    """Return the program's job over its nodes."""
     data = [{"name": kind, "path": str(jobs.make_data(python, kind))} for kind in program.data]
     return jobs.build_job(program, python, str(world.root / "shared"), python=python, datasets=data)
 
@@ -51,7 +51,7 @@ def rank_pid(world: World, rank: int) -> int:
 
 
 def kill_in_mid_run(program: Program, world: World, play: t.Any) -> None:
-    """Kill the second rank some time after the first checkpoint."""
+    """Kill the last rank some time after the first checkpoint."""
     folder = world.root / "shared" / world.run_id
 
     def has_saved() -> bool:
@@ -61,7 +61,7 @@ def kill_in_mid_run(program: Program, world: World, play: t.Any) -> None:
     until(has_saved, f"a checkpoint {program.first} in {folder}", LIMIT_S)
     time.sleep(program.after_s)
     assert play.process.poll() is None, "the run ended before a rank was killed"
-    os.kill(rank_pid(world, 1), signal.SIGKILL)
+    os.kill(rank_pid(world, program.ranks - 1), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
@@ -85,11 +85,13 @@ def test_a_program_is_killed_resumes_and_is_fetched(world: World, python: str, p
     (place / "note.json").write_text(json.dumps(note, indent=1))
     jobs.assert_recorded(program, record)
     folder = world.root / "shared" / world.run_id
-    name = str(pathlib.PurePath(record["checkpoint"]["path"]).relative_to(folder))
+    path = record["checkpoint"]["path"]
+    name = str(pathlib.PurePath(path).relative_to(folder)) if path else program.first
     jobs.assert_kept(program, folder, name, world.events())
     got = world.root / "got"
     fetched = world.play("fetch", muster_fetch_dest=str(got), limit_s=LIMIT_S)
     assert fetched.code == 0, fetched.output
     jobs.assert_loads(program, python, got / name)
     pruned = world.play("prune", muster_prune_runs=[world.run_id])
-    assert pruned.code == 0 and f"{world.run_id}: removed from node-1, node-2" in pruned.output, pruned.output
+    nodes = ", ".join(f"node-{number + 1}" for number in range(program.ranks))
+    assert pruned.code == 0 and f"{world.run_id}: removed from {nodes}" in pruned.output, pruned.output
