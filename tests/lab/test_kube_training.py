@@ -124,7 +124,7 @@ def test_an_attempt_that_nobody_followed_is_read_back(controller: Controller) ->
     assert until(lambda: not first & {pod["metadata"]["name"] for pod in lab.pods(space)}, 60)
     until(lambda: len([pod for pod in lab.pods(space) if pod["status"]["phase"] == "Running"]) == 2, 60)
     code, output = controller.play("train", job)
-    assert code == 0 and "No logs received for attempt 1" in output, output
+    assert code == 0 and "The logs of attempt 1 were not read to their end" in output, output
     record, folder = controller.run()
     attempts = record["attempts"]
     assert [item["n"] for item in attempts] == [1, 2] and attempts[0]["first_step"] == 1, attempts

@@ -64,13 +64,19 @@ def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     )
 
 
-def describe_cancelled(record: RunRecord, where: str, seen: t.Mapping[str, SeenCheckpoint] | None = None) -> str:
+def describe_cancelled(
+    record: RunRecord, where: str, seen: t.Mapping[str, SeenCheckpoint] | None = None, other: str = ""
+) -> str:
     """Return what a cancel says: where the run was stopped, which checkpoint is left, and how to continue.
 
-    :param seen: the newest checkpoint on each node that was asked.
+    :param seen: the newest checkpoint on each node that was asked. :param other: the controller that followed it last,
+        where that is another one, which alone knows what was saved since.
     """
     saved = record.checkpoint
     kept = "it reported no checkpoint" if saved is None else _describe_kept(saved, seen or {})
+    if other:
+        until = "no checkpoint" if saved is None else f"the checkpoint of step {saved.step}"
+        kept = f"its newest checkpoint is not known here: until {other} took it over, it reported {until}"
     again = run_command(record, "train", muster_run_id=record.run_id)
     stopped = f"run {record.run_id} is stopped{f' on {where}' if where else ''}"
     return f"{stopped}; {kept}. Continue it{describe_given(record.unrepeated)}: {again}"

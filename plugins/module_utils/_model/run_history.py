@@ -29,6 +29,7 @@ _LARGEST = 1e300
 _RECENT_LINES = 256
 # Exit codes above it are those of processes that a signal ended.
 _SIGNALS = 128
+_FOLLOWING = ("followed", "taken_over", "log_recovered")
 _STANDING = ("rank_stands", "rank_moves", "hang", "hang_over")
 
 
@@ -86,6 +87,12 @@ class RunHistory:
         self.extensions: set[int] = set()
         self._succeeded = False
         self.readings = StepReadings()
+        # When another controller took the run over, and which: what the run did then was not read here.
+        self.taken_over: tuple[float, str] | None = None
+        # Attempts whose log was read after their pods were gone. Steps that the program prints are not read of it.
+        self.recovered: set[int] = set()
+        # When a controller began to follow the run again.
+        self.followed: list[float] = []
         # From its end until it was continued, of each of its starts but the last.
         self.pauses: list[tuple[float, float]] = []
         self._ended_at: float | None = None
@@ -102,7 +109,7 @@ class RunHistory:
         self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
+        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended", *_FOLLOWING):
             self._note_start(line, at)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
@@ -120,9 +127,21 @@ class RunHistory:
         else:
             self._add_loss(line, at)
 
+    def _note_following(self, line: Line, at: float, number: int) -> None:
+        """Take in that a controller began to follow the run, lost it to another one, or recovered an attempt's log."""
+        if line.get("kind") == "followed":
+            self.followed.append(at)
+        elif line.get("kind") == "taken_over":
+            self.taken_over = at, str(line.get("detail"))
+        else:
+            self.recovered.add(number)
+
     def _note_start(self, line: Line, at: float) -> None:
-        """Take in that a start began, by which budgets begin anew, that it did not resume, or how it ended."""
+        """Take in that a start began, by which budgets begin anew, did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
+        if line.get("kind") in _FOLLOWING:
+            self._note_following(line, at, number)
+            return
         if line.get("kind") == "ended":
             self._succeeded = line.get("detail") == "succeeded"
             self._ended_at = at
@@ -536,8 +555,27 @@ class RunHistory:
         pairs = [(cost, gap) for cost, gap in pairs if not self._extends(gap[1])]
         costs = [cost for cost, _gap in pairs]
         steps = resumes.total_steps_lost(costs) if self.are_steps_known or not costs else None
+        if self.describe_unread():
+            return None, None
+        if self.unread_attempts() or any(item.n in self.recovered and item.last_step is None for item in self.attempts):
+            steps = None
         is_dated = not any(before.is_last_late or after.is_first_late for _cost, (before, after) in pairs)
         return steps, sum(cost.seconds or 0.0 for cost in costs) if is_dated else None
+
+    def unread_attempts(self) -> list[int]:
+        """Return the attempts that ended, and that another one came after, while the run was not followed."""
+        return [
+            attempt.n
+            for attempt, later in itertools.pairwise(self.attempts)
+            if not (attempt.cause or attempt.exits)
+            and any(attempt.started_at < later.started_at <= at for at in self.followed)
+        ]
+
+    def describe_unread(self) -> str:
+        """Return that a part of the run was not read, in words; empty where all of it was."""
+        if self.taken_over is None or not self.attempts or self.attempts[-1].started_at < self.taken_over[0]:
+            return ""
+        return f"{self.taken_over[1]} followed it in between: what it trained then is not known here"
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""

@@ -14,7 +14,7 @@ from . import validators as f
 from .errors import InputError
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Job, Restart
     from .run_history import RunHistory
 
 
@@ -100,9 +100,19 @@ def describe_nan(step: int) -> str:
     return f"the loss is not a number (NaN or infinite) since step {step}"
 
 
-def describe_ways(given: StopOn) -> str:
+def describe_nan_ways(given: StopOn) -> str:
+    """Return what follows a loss that is not a number, in words."""
+    if given.nan:
+        return "the run ends (job.stop_on.nan)"
+    return "the run continues. Set job.stop_on.nan: true to have such a run ended"
+
+
+def describe_ways(given: StopOn, restart: Restart) -> str:
     """Return what to do about a run that stands and what will end it, in words."""
     look = "Run diagnose to find out why"
     if given.stalled_s is not None:
         return f"{look}; the run ends after {given.stalled_s} s without a step (job.stop_on.stalled_s)"
+    if restart.on_hang != "report":
+        what = "begins anew" if restart.on_hang == "restart" else "ends"
+        return f"{look}; a gang that is known to hang for {restart.hang_s} s {what} (job.restart.on_hang)"
     return f"{look}; nothing ends such a run unless job.stop_on.stalled_s is set"

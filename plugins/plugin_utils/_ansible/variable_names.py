@@ -52,11 +52,17 @@ def find_misspelt(names: t.Iterable[str], prefixes: tuple[str, ...] | None = Non
         prefix = next((item for item in prefixes or known if name.startswith(item)), None)
         if prefix not in known or name in known[prefix] or name.startswith(_ANSWER_PREFIXES):
             continue
-        rest = [item.removeprefix(prefix) for item in known[prefix]]
-        near = difflib.get_close_matches(name.removeprefix(prefix), rest, n=1, cutoff=0.8)
+        near = _find_near(name.removeprefix(prefix), [item.removeprefix(prefix) for item in known[prefix]])
         if near:
-            lines.append(f"{name} is not a variable of muster.training. Did you mean {prefix}{near[0]}?")
+            lines.append(f"{name} is not a variable of muster.training. Did you mean {prefix}{near}?")
     return lines
+
+
+def _find_near(name: str, known: t.Sequence[str]) -> str | None:
+    """Return the variable that is meant: one that is written much like it, else the only one of which it is a part."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    whole = [item for item in known if item.startswith(f"{name}_")] if not near else []
+    return near[0] if near else whole[0] if len(whole) == 1 else None
 
 
 def find_variables(arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
@@ -64,8 +70,13 @@ def find_variables(arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
 
     The options of a job are named as ``job`` everywhere.
     """
-    found = {option: _VARIABLE.search(text) for option, text in arguments.items() if isinstance(text, str)}
-    return {option: match[0] for option, match in found.items() if match and option != "job"}
+    found = {option: _VARIABLE.findall(text) for option, text in arguments.items() if isinstance(text, str)}
+    return {option: _choose(option, names) for option, names in found.items() if names and option != "job"}
+
+
+def _choose(option: str, names: t.Sequence[str]) -> str:
+    """Return the variable that an option is taken from: the others decide whether it is."""
+    return next((name for name in names if name.endswith(f"_{option}")), names[0])
 
 
 def name_variable(error: InputError, variables: t.Mapping[str, str]) -> InputError:

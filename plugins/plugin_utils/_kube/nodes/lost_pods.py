@@ -52,6 +52,12 @@ def _mark_disrupted(client: Client, pod: KubeObject, message: str) -> None:
             raise
 
 
+def is_unready(pod: KubeObject) -> bool:
+    """Return whether a pod is said not to be ready: one without probes is, until its node gives no sign of life."""
+    conditions: t.Any = (pod.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == "Ready" and item.get("status") == "False" for item in conditions)
+
+
 def describe_pods(pods: t.Sequence[KubeObject]) -> str:
     """Return ``2 pods on gpu-1, gpu-2``, empty without pods; of one that has no node, its number alone."""
     nodes = sorted({str(pod["spec"].get("nodeName")) for pod in pods if pod["spec"].get("nodeName")})

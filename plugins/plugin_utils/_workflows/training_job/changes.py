@@ -10,7 +10,7 @@ import os
 import typing as t
 
 from ....module_utils._model import validators
-from ....module_utils._model.errors import InputError
+from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import Job, drop_removed, is_changed_default, to_yaml_names
 from ....module_utils._model.run_record import RecordedTemplate, RunRecord
 from .load import load_recorded_job
@@ -31,6 +31,11 @@ def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> li
     differs = list(_differences(known, wanted))
     codes = before.code_sha256, code_sha256
     return differs + (["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else [])
+
+
+def refuse_other_job(run_id: str, differs: t.Sequence[str], fix: str) -> RefusedError:
+    """Return the error for a run that has succeeded, and is asked for with another job."""
+    return RefusedError(f"run {run_id} has already succeeded with another job: {', '.join(differs)}", fix)
 
 
 def find_template(given: t.Any, before: RunRecord | None, job: Job, code_sha256: str | None) -> RecordedTemplate | None:

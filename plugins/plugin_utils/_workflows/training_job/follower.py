@@ -411,18 +411,18 @@ class Follower:
         since = self.story.nan_since
         if since is not None and not self._nan_said:
             self.record_event("nan", step=since)
-            fix = "Set job.stop_on.nan: true to have such a run ended"
-            self.progress.say(f"warning: {stop_on.describe_nan(since)}; the run continues. {fix}")
+            self.progress.say(f"warning: {stop_on.describe_nan(since)}; {stop_on.describe_nan_ways(self.job.stop_on)}")
         self._nan_said = since is not None
 
     def _warn_of_stall(self) -> None:
         """Say that the run stands by its own step time; once, until it makes a step again."""
         stood = self.stop_rules.stood_s
-        is_stalled = self.story.judge_movement(stood) == "stalled"
+        # A gang that was killed for it makes no step until it begins anew.
+        is_stalled = not self.hangs.has_killed and self.story.judge_movement(stood) == "stalled"
         if is_stalled and self.stalled_s is None:
             what = stall.describe(stood, self.story.pace_meter.read())
             self.record_event("stalled", step=self.story.last.get("step"), detail=what)
-            self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on)}")
+            self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on, self.job.restart)}")
         self.stalled_s = stood if is_stalled else None
 
     def kill_rank(self, rank: int, node: str) -> float | None:

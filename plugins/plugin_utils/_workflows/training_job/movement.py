@@ -141,9 +141,14 @@ class HangWatch:
             follower.progress.say("the run hangs no longer")
         self._kill(self.decide())
 
-    def _is_being_ended(self) -> bool:
+    @property
+    def has_killed(self) -> bool:
+        """Whether a rank of the newest attempt was killed because it hung: the gang ends, and begins anew."""
         attempts = self._follower.story.attempts
-        return bool(self._ended and attempts and attempts[-1].n == self._ended[0] and attempts[-1].exits)
+        return bool(self._ended and attempts and attempts[-1].n == self._ended[0])
+
+    def _is_being_ended(self) -> bool:
+        return self.has_killed and bool(self._follower.story.attempts[-1].exits)
 
     def _moves_again(self) -> bool:
         """Return whether ranks of the gang that hung go on: where they end, it hung until then."""

@@ -25,7 +25,7 @@ from ...shared.request import Result, RunRequest
 from ...shared.run_record import read_grace_s
 from ...shared.state_dir import StateHome
 from .. import fabric_file
-from ..changes import describe_changes
+from ..changes import describe_changes, refuse_other_job
 from ..filesystems import bound_mounts
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -49,6 +49,7 @@ if t.TYPE_CHECKING:
     from ...._kube.api.client import Client
 
 
+_EXTEND = "Set extend: true (muster_extend) to continue it from its checkpoints, or name another run_id (muster_run_id)"
 # How long a follower may take to record the end of a run that was stopped.
 _FOLLOWER_S = 10.0
 
@@ -61,7 +62,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         differs = describe_changes(before, job, asked.source.code_sha256) if before else []
         if before and before.outcome == "succeeded" and not (differs and request.options.get("extend")):
             if differs and request.options.get("run_id"):
-                raise _succeeded_otherwise(asked.run_id, differs)
+                raise refuse_other_job(asked.run_id, differs, _EXTEND)
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
             return lease_guard.delete_after_end(request, home, asked.run_id, done, before.release_outcome)
@@ -113,13 +114,6 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
         "derived": plan.derived,
         "checks": checks.build_result(plan.checks),
     }
-
-
-def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
-    return RefusedError(
-        f"run {run_id} has already succeeded with another job: {', '.join(differs)}",
-        "Set extend: true (muster_extend) to continue it from its checkpoints, or name another run_id (muster_run_id)",
-    )
 
 
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:

@@ -22,7 +22,7 @@ from ...._kube.api.kinds import Fields, KubeObject, ObjectMeta
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
-from ...._kube.nodes.lost_pods import describe_pods
+from ...._kube.nodes.lost_pods import describe_pods, is_unready
 from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
@@ -152,9 +152,11 @@ class ClusterFollower(Follower):
         return self.story.ranks_running(running)
 
     def _is_seen(self) -> bool:
-        """Return whether the run is placed, and no log of it is waited for."""
+        """Return whether the run is placed, no log of it is waited for and its nodes answer."""
         away = self.logs.is_away(self.pods) or self.sources.client.transport.is_recovering()
-        return not self.pending.suspended and self.story.is_placed and not away
+        # A pod without probes is ready until its node is not.
+        silent = any(is_unready(pod) for pod in self.pods.values() if pod["status"].get("phase") == "Running")
+        return not self.pending.suspended and self.story.is_placed and not away and not silent
 
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""

@@ -100,8 +100,7 @@ class LeaderLease:
             spec = (live or {})["spec"]
             now, sign = time.monotonic(), (holder, str(spec.get("renewTime")))
             if seen is not None and sign != seen:
-                fix = "Follow or cancel it there, or take it over with muster_take_over: true"
-                raise RefusedError(f"run {self._made.run_id} is followed by another controller: {holder}", fix)
+                raise _refuse_other(self._made.run_id, holder)
             if seen is None:
                 seen, since = sign, now
                 self._progress.say(f"run {self._made.run_id}: {holder} holds its Lease; checking for renewals")
@@ -169,6 +168,41 @@ class LeaderLease:
                 continue
 
 
+def _refuse_other(run_id: str, holder: str) -> RefusedError:
+    fix = "Follow or cancel it there, or take it over with muster_take_over: true"
+    return RefusedError(f"run {run_id} is followed by another controller: {holder}", fix)
+
+
+def _name_holder(home: StateHome, *, create: bool) -> str:
+    who = home.owner(create=create)
+    return f"{who['controller']} ({who['owner'][:12]})"
+
+
+def find_other(client: Client, name: str, namespace: str, home: StateHome) -> tuple[str, bool]:
+    """Return the other controller that a run's Lease names, and whether it renews it; empty where there is none.
+
+    Nothing is written. A Lease that may not be read names no other.
+    """
+    try:
+        live = client.get(_KIND, name, namespace)
+    except KubeError:
+        return "", False
+    holder = str(((live or {}).get("spec") or {}).get("holderIdentity") or "")
+    if live is None or holder in ("", _name_holder(home, create=False)):
+        return "", False
+    return holder, not is_expired(live, client.transport.stats.server_time())
+
+
+def require_free(client: Client, plan: KubePlan, home: StateHome, take_over: bool) -> None:
+    """Refuse a run that another controller follows, as :meth:`LeaderLease.take` will; nothing is written.
+
+    :raises RefusedError: naming that controller.
+    """
+    holder, renews = find_other(client, plan.name, plan.namespace, home)
+    if holder and renews and not take_over:
+        raise _refuse_other(plan.run_id, holder)
+
+
 def is_expired(lease: KubeObject, now: float | None) -> bool:
     """Return whether a Lease was not renewed for its duration: its holder was killed, or cannot reach the cluster.
 
@@ -201,8 +235,7 @@ def hold_lease(
 
     :raises RefusedError: when another controller follows it.
     """
-    who = home.owner(create=True)
-    claim = LeaderLease(client, plan, f"{who['controller']} ({who['owner'][:12]})", progress)
+    claim = LeaderLease(client, plan, _name_holder(home, create=True), progress)
     claim.take(take_over)
     try:
         yield claim

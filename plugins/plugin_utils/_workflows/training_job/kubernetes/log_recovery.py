@@ -52,14 +52,15 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
     :param done: whether the engine says that the job was done; then some attempt there must have been.
     """
     first = next(iter(plan.pods.values())).attempt
-    wanted: t.Collection[int] = missing_attempts(_read_lines(follower.folder / "events.jsonl"), first)
+    unheard = missing_attempts(_read_lines(follower.folder / "events.jsonl"), first)
+    wanted: t.Collection[int] = unheard | {n for n in follower.story.unread_attempts() if n >= first}
     if done and not any(item.n >= first for item in follower.story.attempts):
         wanted = range(first, _NO_LIMIT)
     made = log_reader_job.build(plan) if wanted else None
     if made is None:
         return
     names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_join_numbers(wanted)}"
-    follower.progress.say(f"No logs received for {names}; recovering them from the checkpoint volume")
+    follower.progress.say(f"The logs of {names} were not read to their end; recovering them from the checkpoint volume")
     try:
         lines = _read_volume(client, made)
     except MusterError as exc:
@@ -67,7 +68,10 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
         return
     finally:
         delete_objects(client, made)
-    merge_lines(follower, select_lines(lines, wanted))
+    found = select_lines(lines, wanted)
+    for number in sorted({int(line["attempt"]) for line in found}):
+        follower.record_event("log_recovered", attempt=number)
+    merge_lines(follower, found)
 
 
 def find_gaps(folder: pathlib.Path) -> list[LogGap]:
@@ -171,10 +175,12 @@ def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
 
 
 def _merge_file(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
-    """Add lines to a file of JSON lines that is in the order of their times."""
+    """Add lines that are not there to a file of JSON lines that is in the order of their times."""
     if not place.exists() and not news:
         return
-    lines = sorted([*_read_lines(place), *news], key=_line_time)
+    known = _read_lines(place)
+    # A part of an attempt may have been read before.
+    lines = sorted([*known, *(line for line in news if line not in known)], key=_line_time)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     files.write_atomic(place, scrub(text).encode())
 

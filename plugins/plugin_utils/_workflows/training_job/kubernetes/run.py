@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, commands, drill, job_checkpoints
-from .....module_utils._model.errors import MusterError, TransportError
+from .....module_utils._model.errors import InputError, MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.network_plan import NetworkPlan
 from .....module_utils._model.run_record import STANDING, BackendRef, RunRecord, State
@@ -30,7 +30,7 @@ from ...shared.state_dir import StateHome
 from .. import fabric_file, image_pin
 from .. import source as code_source
 from ..announce import announce, build_sender
-from ..changes import find_template
+from ..changes import describe_changes, find_template, refuse_other_job
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..image_pin import JobImage
@@ -116,6 +116,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         asked = _complete_record(_leave_former_cluster(asked))
         before = asked.before
         if before and before.is_ended and before.outcome == "succeeded":
+            _require_same_job(asked, before)
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
             return lease_guard.delete_after_end(
@@ -146,6 +147,17 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             push.send_metrics(watched, asked.folder, request.progress),
         ):
             return _start_or_follow(run, full, drilling, claim)
+
+
+def _require_same_job(asked: RequestedRun, before: RunRecord) -> None:
+    """Refuse another job under the name of a run that has succeeded, and its continuation, which hosts alone have."""
+    differs = describe_changes(before, asked.job, asked.source.code_sha256)
+    if not differs or not asked.request.options.get("run_id"):
+        return
+    fix = "Name another run_id (muster_run_id). It resumes where checkpoints.path names a folder with checkpoints"
+    if asked.request.options.get("extend"):
+        raise InputError("extend", "is for plain hosts: in pods a run that has succeeded is over", fix)
+    raise refuse_other_job(asked.run_id, differs, fix)
 
 
 def _complete_record(asked: RequestedRun) -> RequestedRun:
@@ -251,7 +263,9 @@ def _check(run: ClusterRun) -> Result:
     """Let the server judge everything without making it."""
     plan, live = run.plan(run.asked.next_attempt), run.find_live()
     follows = _continues(run, live)
-    if not follows:
+    if follows:
+        leader_lease.require_free(run.client, plan, run.asked.home, bool(run.asked.request.options.get("take_over")))
+    else:
         submit.dry_run(run.client, plan, live)
     run.asked.say_plan(not follows, f"in namespace {run.decision.namespace}")
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
@@ -401,11 +415,15 @@ def _follow(
         run_record.write_record(folder, record)
 
     def over() -> str:
+        if claim.lost_to:
+            follower.record_event("taken_over", detail=claim.lost_to)
         claim.check()
         return guard.stop_reason()
 
     sources = ClusterWatches(client, plan, live)
     follower = ClusterFollower(plan.job, plan.run_id, folder, sources, request.progress, save, drilling, over)
+    if not changed:
+        follower.record_event("followed")
     follower.restore, follower.notify = restore, build_sender(request, plan.run_id)
     if record.admitted_at:
         # An earlier follower has recorded its start: its time limit does not begin anew.

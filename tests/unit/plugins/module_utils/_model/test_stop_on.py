@@ -10,11 +10,13 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, Restart, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._model.stop_on import (
     StopOn,
     StopRules,
+    describe_nan_ways,
+    describe_ways,
     require_follower,
 )
 
@@ -31,6 +33,16 @@ def story(*losses: object) -> RunHistory:
 
 def job(**values: t.Any) -> Job:
     return parse_job({"name": "x", "script": "/t.py", **values})
+
+
+def test_what_is_said_of_a_run_that_stands_or_learns_nothing_is_what_will_happen() -> None:
+    assert describe_nan_ways(StopOn(nan=True)) == "the run ends (job.stop_on.nan)"
+    assert "Set job.stop_on.nan" in describe_nan_ways(StopOn())
+    assert "nothing ends such a run" in describe_ways(StopOn(), Restart())
+    assert "ends after 60 s" in describe_ways(StopOn(stalled_s=60), Restart(on_hang="restart"))
+    for on_hang, what in (("restart", "begins anew"), ("stop", "ends")):
+        said = describe_ways(StopOn(), Restart(on_hang=on_hang, hang_s=20))
+        assert f"hang for 20 s {what} (job.restart.on_hang)" in said
 
 
 @pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf"), "NaN"])

@@ -8,10 +8,12 @@ has ended.
 from __future__ import annotations
 
 import pathlib
+import time
 
 from ......module_utils._model import commands
 from ......module_utils._model.errors import MusterError, RefusedError
 from ......module_utils._model.run_record import BackendRef, RunRecord
+from ......module_utils._node import files
 from ....._kube.api.client import Client
 from ....._kube.api.errors import KubeError
 from ....._kube.jobs.spec import gang_selector
@@ -36,12 +38,13 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     if request.options.get("cluster_gone"):
         return _record_gone(request, record, folder, context)
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
-    existed = False
+    existed, other = False, ""
     try:
         if not request.options.get("cluster_id"):
             cluster_identity.require_same_cluster(client, record.to_dict())
         if ref:
             if not record.is_ended:
+                other = _note_other(request, client, ref, home, folder)
                 mark_cancelled(client, ref, home.owner(create=True)["controller"])
             within_s = read_grace_s(record.job) + DELETION_S
             existed = delete_run(client, ref, run_id, within_s, request.progress)
@@ -53,21 +56,40 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         left = _find_left(client, ref, run_id) if ref else "it never had an object"
         done = build_uncancelled_result(record, folder, left, error)
     else:
-        done = _record_cancelled(request, record, folder, existed)
+        done = _record_cancelled(request, record, folder, existed, other)
     # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
     outcome = str(record.outcome) if record.is_ended else "cancelled"
     return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)
 
 
-def _record_cancelled(request: RunRequest, record: RunRecord, folder: pathlib.Path, existed: bool) -> Result:
-    """Record and say that a run is stopped, whose object ``existed`` until now or not."""
+def _note_other(request: RunRequest, client: Client, ref: BackendRef, home: StateHome, folder: pathlib.Path) -> str:
+    """Return the other controller that followed the run last, empty where there is none; keep and say that.
+
+    What the run did since is in that one's record alone.
+    """
+    other, _renews = leader_lease.find_other(client, ref.name, ref.namespace, home)
+    if other:
+        files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "taken_over", "detail": other})
+        request.progress.say(
+            f"{other} has taken the run over: what it did since is in the record there, and not in this one"
+        )
+    return other
+
+
+def _record_cancelled(
+    request: RunRequest, record: RunRecord, folder: pathlib.Path, existed: bool, other: str
+) -> Result:
+    """Record and say that a run is stopped, whose object ``existed`` until now or not.
+
+    :param other: the controller that followed it last, where that is another one.
+    """
     ended, changed = record_cancelled(folder, record, request.progress)
     if record.is_ended:
         said = f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more"
         request.progress.say(said)
     elif changed:
         where = f"namespace {record.backend_ref.namespace}" if record.backend_ref else ""
-        request.progress.say(commands.describe_cancelled(ended, where))
+        request.progress.say(commands.describe_cancelled(ended, where, other=other))
     return build_cancel_result(ended, folder, changed=existed or changed)
 
 

@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors i
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes.lost_pods import (
     delete_lost_pod,
     describe_pods,
+    is_unready,
 )
 
 
@@ -79,3 +80,13 @@ def test_an_outage_is_raised_before_the_deletion(status: int) -> None:
 )
 def test_pods_are_counted_with_their_nodes(nodes: list[str | None], said: str) -> None:
     assert describe_pods([t.cast(t.Any, {"spec": {"nodeName": node} if node else {}}) for node in nodes]) == said
+
+
+@pytest.mark.parametrize(("status", "unready"), [("True", False), ("False", True), ("Unknown", False), (None, False)])
+def test_a_pod_is_not_ready_once_its_node_is_not(status: str | None, unready: bool) -> None:
+    conditions = [
+        {"type": "Initialized", "status": "False"},
+        *([{"type": "Ready", "status": status}] if status else []),
+    ]
+    assert is_unready(t.cast(t.Any, {"status": {"conditions": conditions}})) is unready
+    assert not is_unready(t.cast(t.Any, {}))

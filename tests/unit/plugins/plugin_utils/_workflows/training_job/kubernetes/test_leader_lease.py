@@ -10,11 +10,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.leader_lease import (
     LeaderLease,
+    find_other,
     is_expired,
+    require_free,
 )
 
 Dict = dict[str, t.Any]
@@ -118,3 +120,45 @@ def test_a_lease_that_could_not_be_taken_is_not_attached() -> None:
     mine.take(False)
     mine.attach(t.cast(t.Any, LIVE))
     assert cluster.lease is None
+
+
+def home(who: str = "me") -> t.Any:
+    return types.SimpleNamespace(owner=lambda create: {"controller": who, "owner": "0123456789abcdef"})
+
+
+def held(by: str, renewed: str = "2025-12-31T23:59:50Z") -> Cluster:
+    spec = {"holderIdentity": by, "renewTime": renewed, "leaseDurationSeconds": 60}
+    return Cluster({"metadata": {"uid": "u"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "other"),
+    [
+        (held("me (0123456789ab)"), ("", False)),
+        (held("her (ab)"), ("her (ab)", True)),
+        (held("her (ab)", "2025-12-31T23:00:00Z"), ("her (ab)", False)),
+        (Cluster(), ("", False)),
+        (Cluster(status=403), ("", False)),
+    ],
+)
+def test_the_other_controller_of_a_run_is_named(cluster: Cluster, other: tuple[str, bool]) -> None:
+    assert find_other(t.cast(t.Any, cluster), "r", "team", home()) == other
+
+
+@pytest.mark.parametrize(
+    ("cluster", "take_over", "is_refused"),
+    [
+        (held("her (ab)"), False, True),
+        (held("her (ab)"), True, False),
+        (held("her (ab)", "2025-12-31T23:00:00Z"), False, False),
+        (held("me (0123456789ab)"), False, False),
+    ],
+)
+def test_a_check_refuses_what_a_start_would_refuse(cluster: Cluster, take_over: bool, is_refused: bool) -> None:
+    plan: t.Any = types.SimpleNamespace(name="r", namespace="team", labels={}, run_id="r")
+    try:
+        require_free(t.cast(t.Any, cluster), plan, home(), take_over)
+    except RefusedError as error:
+        assert is_refused and "run r is followed by another controller: her (ab)" in error.message
+    else:
+        assert not is_refused

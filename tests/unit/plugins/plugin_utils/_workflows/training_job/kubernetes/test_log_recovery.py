@@ -64,7 +64,9 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
     story.event(started(1.0, 0, 2))
     said: list[str] = []
     progress = types.SimpleNamespace(say=said.append)
-    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress, offsets={})
+    noted: list[tuple[str, Dict]] = []
+    record = lambda kind, **values: noted.append((kind, values))  # noqa: E731
+    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress, offsets={}, record_event=record)
     plan = types.SimpleNamespace(pods={"launcher": types.SimpleNamespace(attempt=3)})
     lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
     monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
@@ -73,3 +75,52 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
     log_recovery.recover_logs(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), done)
     assert [item.n for item in follower.story.attempts] == ([2, 3] if asked else [2])
     assert bool(said) is done
+    assert noted == ([("log_recovered", {"attempt": 3})] if done else [])
+
+
+def test_an_attempt_that_ended_unfollowed_is_read_to_its_end(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its follower was killed after the start had been read; another attempt had begun when the next one came."""
+    read = [started(100.0, 0, 1), {"at": 160.0, "kind": "followed"}, started(150.0, 0, 2)]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in read))
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"at": 101.0, "step": 2, "rank": 0}\n{"at": 155.0, "step": 21, "rank": 0}\n'
+    )
+    story = log_recovery._rebuild_history(tmp_path)
+    assert story.unread_attempts() == [1] and story.losses()[0] is None
+
+    def note(kind: str, **values: t.Any) -> None:
+        with (tmp_path / "events.jsonl").open("a") as events:
+            events.write(json.dumps({"at": 200.0, "kind": kind, **values}) + "\n")
+
+    said: list[str] = []
+    progress = types.SimpleNamespace(say=said.append)
+    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress, offsets={}, record_event=note)
+    plan = types.SimpleNamespace(pods={"node": types.SimpleNamespace(attempt=1)})
+    end = {"at": 130.0, "kind": "worker_exit", "rank": 0, "node": "n", "attempt": 1, "gang": "1/a", "exit_code": 1}
+    lines: list[Dict] = [
+        {"stream": "events", "attempt": 1, "data": started(100.0, 0, 1)},
+        {"stream": "metrics", "attempt": 1, "data": {"at": 101.0, "step": 2, "rank": 0}},
+        {"stream": "metrics", "attempt": 1, "data": {"at": 129.0, "step": 24, "rank": 0}},
+        {"stream": "events", "attempt": 1, "data": end},
+        {"stream": "kept", "attempt": 1, "node": "n", "data": "ValueError: x"},
+    ]
+    monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
+    monkeypatch.setattr(log_recovery, "_read_volume", lambda _client, _made: lines)
+    monkeypatch.setattr(log_recovery, "delete_objects", lambda _client, _made: None)
+    log_recovery.recover_logs(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), False)
+    found = follower.story
+    assert [(item.n, item.last_step, item.cause) for item in found.attempts] == [(1, 24, "crash"), (2, 21, None)]
+    assert found.losses()[0] == 4 and found.unread_attempts() == []
+    assert said == ["The logs of attempt 1 were not read to their end; recovering them from the checkpoint volume"]
+    # What had been read is there once.
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_steps_of_a_recovered_attempt_that_were_printed_are_not_known(tmp_path: pathlib.Path) -> None:
+    lines = [started(100.0, 0, 1), {"at": 130.0, "kind": "worker_exit", "rank": 0, "attempt": 1, "gang": "1/a", "exit_code": 1},
+             started(150.0, 0, 2), {"at": 200.0, "kind": "log_recovered", "attempt": 1}]  # fmt: skip
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "metrics.jsonl").write_text('{"at": 155.0, "step": 11, "rank": 0}\n')
+    assert log_recovery._rebuild_history(tmp_path).losses()[0] is None
