@@ -72,6 +72,10 @@ def test_files_are_fetched_and_old_runs_are_removed(world: World) -> None:
     assert sorted(place.read_text() for place in dest.rglob("part")) == ["0", "1"]
     assert world.play("fetch", muster_fetch_dest=str(dest)).changed == 0
 
+    away = {"node-2": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}}
+    half = world.play("prune", muster_prune_keep=0, hosts=away, args=["--check"])
+    assert half.code == 2 and "1 of 2 hosts were not pruned: node-2: " in half.errors[0], half.output
+    assert "would be freed" in half.output, "what the others say is shown all the same"
     would = world.play("prune", muster_prune_keep=0, args=["--check"])
     assert would.code == 0 and "would be freed" in would.output, would.output
     assert len(list(world.nodes.glob("*/runs/*"))) == len(NODES)
@@ -79,6 +83,7 @@ def test_files_are_fetched_and_old_runs_are_removed(world: World) -> None:
     assert result.code == 0 and "1 runs chosen" in result.output, result.output
     assert not list(world.nodes.glob("*/runs/*")) and not list(world.state.glob("*/runs/*/logs"))
     assert world.record()["pruned_at"] and "succeeded" in world.play("status").output
+    assert "its logs were removed by prune on" in world.play("logs").output
     later = world.play("fetch", muster_fetch_dest=str(dest))
     assert later.code and "removed by prune from" in later.errors[0], later.output
     again = world.play(job=job, args=["--check"])

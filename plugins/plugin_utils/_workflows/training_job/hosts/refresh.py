@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from .....module_utils._model.errors import RefusedError
+from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -53,6 +53,10 @@ def refresh_record(
         except OSError as exc:
             said = f"warning: run {current.run_id}: what its hosts have written since cannot be kept in {folder}"
             progress.say(f"{said}: {exc.strerror or exc}. What is said of the run is as it was last read")
+            return current
+        except InputError as exc:
+            said = f"warning: run {current.run_id} was recorded by another version of the collection ({exc})"
+            progress.say(f"{said}. What its hosts have written since is not read; that version reads it")
             return current
 
 

@@ -194,7 +194,11 @@ def _require_gone(run_id: str, answers: t.Mapping[str, t.Mapping[str, t.Any]]) -
 
 def _find_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dict[str, SeenCheckpoint]:
     """Return the newest checkpoint of a stopped run on each node that answers."""
-    wanted = job_checkpoints.checkpoint_to_find(load_recorded_job(record), record.run_id)
+    try:
+        wanted = job_checkpoints.checkpoint_to_find(load_recorded_job(record), record.run_id)
+    except InputError:
+        # Of another version, which knows more options: it is stopped all the same.
+        return {}
     if wanted is None:
         return {}
     answers, _unused = on_each_node(

@@ -6,21 +6,28 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    RefusedError,
+    UnreachableError,
+)
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.progress import Progress
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.load import load_recorded_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import (
     read as training_job_info,
 )
 from ansible_collections.muster.training.tests.support.recorded_runs import Node, connect, place
 
 Dict = dict[str, t.Any]
+ROOT = pathlib.Path(__file__).parents[6]
 
 
 def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
@@ -212,3 +219,23 @@ def test_a_run_that_makes_no_steps_is_said_to_stand(home: StateHome, monkeypatch
     assert summaries(100_540.0) == said
     answers["a"] = {"info": UnreachableError("a", "timed out")}
     assert summaries(100_540.0) == {"fast-1": None, "slow-1": None}, "what a silent host does is not known"
+
+
+def test_a_run_in_pods_of_an_earlier_version_is_read_and_one_of_a_later_version_too(home: StateHome) -> None:
+    """Its record is one that such a version wrote; keys and options that are not known yet stay where they are."""
+    first = json.loads((ROOT / "tests" / "fixtures" / "run-kubernetes-0.1.0.json").read_text())
+    later = {**first, "run_id": "net-2", "orbit": {"km": 400}, "job": {**first["job"], "orbit": "low"}}
+    for values in (first, later):
+        folder = home.run_folder(values["run_id"])
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(values))
+    found: Dict = training_job_info.read_runs(home, None)
+    assert {item["run_id"]: item["outcome"] for item in found["summary"]} == {"net-1": "failed", "net-2": "failed"}
+    assert len([line for line in found["table"] if line.startswith("net-")]) == 2
+    assert next(item for item in found["runs"] if item["run_id"] == "net-2")["orbit"] == {"km": 400}
+    records = {name: load_record(home.run_folder(name)) for name in ("net-1", "net-2")}
+    old, new = records["net-1"], records["net-2"]
+    assert old is not None and new is not None and old.backend_ref is not None
+    assert (load_recorded_job(old).name, old.backend_ref.kind, old.release_outcome) == ("net", "JobSet", "failed")
+    with pytest.raises(InputError, match=r"job\.orbit: is not an option"):
+        load_recorded_job(new)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import typing as t
@@ -21,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     refresh_record,
     wait_for_follower,
 )
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 T0 = 1_700_000_000.0
 
@@ -103,3 +105,16 @@ def test_a_run_that_is_followed_is_left_to_its_follower(home: StateHome) -> None
         assert refresh_record(home, record, nodes, {}, Silent()) == record
         assert wait_for_follower(home, record, 0.2) == record
     assert wait_for_follower(home, record, 30.0) == record, "nobody follows it"
+
+
+def test_a_run_of_another_version_is_left_as_it_is_recorded(home: StateHome) -> None:
+    """Its job has an option that this version does not know: it can be listed and cancelled all the same."""
+    record = recorded(home)
+    later = dataclasses.replace(record, job={**record.job, "placement": {**record.job["placement"], "orbit": "low"}})
+    run_record.write_record(home.run_folder("x-1"), later)
+    said = Said()
+    nodes = [Node("a", 0, 0), Node("b", 1, 0)]
+    assert refresh_record(home, later, nodes, {}, t.cast(t.Any, said)) == later
+    (line,) = said.lines
+    assert "run x-1 was recorded by another version of the collection (job.placement.orbit: is not an option" in line
+    assert [node.stops for node in nodes] == [0, 0]
