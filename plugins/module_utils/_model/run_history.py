@@ -15,6 +15,7 @@ import time
 import typing as t
 
 from . import hang, printed_steps, resumes, stall
+from .following import Following
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
 from .step_readings import StepReadings
@@ -29,7 +30,6 @@ _LARGEST = 1e300
 _RECENT_LINES = 256
 # Exit codes above it are those of processes that a signal ended.
 _SIGNALS = 128
-_FOLLOWING = ("followed", "taken_over", "log_recovered")
 _STANDING = ("rank_stands", "rank_moves", "hang", "hang_over")
 
 
@@ -38,10 +38,9 @@ class RunHistory:
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar notices:
-        that machines will be taken away. :ivar starts:
-        numbers of the first attempts of its starts, each with the nodes that it was begun on, as far as its event says.
-        :ivar not_resumed: attempts that were reported as not resumed. :ivar uneven: attempt -> how its ranks began at
-        different steps.
+        that machines will be taken away. :ivar starts: numbers of the first attempts of its starts, each with the nodes
+        that it was begun on, as far as its event says. :ivar not_resumed: attempts that were reported as not resumed.
+        :ivar uneven: attempt -> how its ranks began at different steps.
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar pace_meter: measures how fast its steps come, over all attempts.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
@@ -87,12 +86,7 @@ class RunHistory:
         self.extensions: set[int] = set()
         self._succeeded = False
         self.readings = StepReadings()
-        # When another controller took the run over, and which: what the run did then was not read here.
-        self.taken_over: tuple[float, str] | None = None
-        # Attempts whose log was read after their pods were gone. Steps that the program prints are not read of it.
-        self.recovered: set[int] = set()
-        # When a controller began to follow the run again.
-        self.followed: list[float] = []
+        self.following = Following()
         # From its end until it was continued, of each of its starts but the last.
         self.pauses: list[tuple[float, float]] = []
         self._ended_at: float | None = None
@@ -106,10 +100,11 @@ class RunHistory:
         if at is None:
             return
         self._take_evidence(line)
+        self.following.take(line, at)
         self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended", *_FOLLOWING):
+        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
             self._note_start(line, at)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
@@ -127,21 +122,9 @@ class RunHistory:
         else:
             self._add_loss(line, at)
 
-    def _note_following(self, line: Line, at: float, number: int) -> None:
-        """Take in that a controller began to follow the run, lost it to another one, or recovered an attempt's log."""
-        if line.get("kind") == "followed":
-            self.followed.append(at)
-        elif line.get("kind") == "taken_over":
-            self.taken_over = at, str(line.get("detail"))
-        else:
-            self.recovered.add(number)
-
     def _note_start(self, line: Line, at: float) -> None:
         """Take in that a start began, by which budgets begin anew, did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
-        if line.get("kind") in _FOLLOWING:
-            self._note_following(line, at, number)
-            return
         if line.get("kind") == "ended":
             self._succeeded = line.get("detail") == "succeeded"
             self._ended_at = at
@@ -554,34 +537,17 @@ class RunHistory:
         pairs = list(zip(resumes.restart_costs(self.attempts), itertools.pairwise(self.attempts), strict=True))
         pairs = [(cost, gap) for cost, gap in pairs if not self._extends(gap[1])]
         costs = [cost for cost, _gap in pairs]
-        steps = resumes.total_steps_lost(costs) if self.are_steps_known or not costs else None
-        if self.describe_unread():
+        known = self.are_steps_known and self.following.has_steps_of(self.attempts)
+        steps = resumes.total_steps_lost(costs) if known or not costs else None
+        if self.following.describe_unread(self.attempts):
             return None, None
-        if self.unread_attempts() or any(item.n in self.recovered and item.last_step is None for item in self.attempts):
-            steps = None
         is_dated = not any(before.is_last_late or after.is_first_late for _cost, (before, after) in pairs)
         return steps, sum(cost.seconds or 0.0 for cost in costs) if is_dated else None
 
-    def unread_attempts(self) -> list[int]:
-        """Return the attempts that ended, and that another one came after, while the run was not followed."""
-        return [
-            attempt.n
-            for attempt, later in itertools.pairwise(self.attempts)
-            if not (attempt.cause or attempt.exits)
-            and any(attempt.started_at < later.started_at <= at for at in self.followed)
-        ]
-
-    def describe_unread(self) -> str:
-        """Return that a part of the run was not read, in words; empty where all of it was."""
-        if self.taken_over is None or not self.attempts or self.attempts[-1].started_at < self.taken_over[0]:
-            return ""
-        return f"{self.taken_over[1]} followed it in between: what it trained then is not known here"
-
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""
-        uneven = {
-            item.n: resumes.describe_uneven(self.uneven[item.n]) for item in self.attempts if item.n in self.uneven
-        }
+        numbers = {item.n for item in self.attempts}
+        uneven = {n: resumes.describe_uneven(how) for n, how in self.uneven.items() if n in numbers}
         if not self.are_steps_known:
             return {attempt.n: resumes.Resume(None) for attempt in self.attempts} | uneven
         firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]

@@ -123,7 +123,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
             *((describe_nan(story.nan_since),) if story.nan_since is not None else ()),
             *(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
             *([unstored] if unstored else []),
-            *filter(None, [story.describe_unread()]),
+            *filter(None, [story.following.describe_unread(story.attempts)]),
         ),
         stored=SavedCheckpoint(stored.step, stored.name) if stored else record.stored,
         unstored=unstored or None,

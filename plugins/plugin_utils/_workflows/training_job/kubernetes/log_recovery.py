@@ -52,8 +52,9 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
     :param done: whether the engine says that the job was done; then some attempt there must have been.
     """
     first = next(iter(plan.pods.values())).attempt
+    story = follower.story
     unheard = missing_attempts(_read_lines(follower.folder / "events.jsonl"), first)
-    wanted: t.Collection[int] = unheard | {n for n in follower.story.unread_attempts() if n >= first}
+    wanted: t.Collection[int] = unheard | {n for n in story.following.unread_attempts(story.attempts) if n >= first}
     if done and not any(item.n >= first for item in follower.story.attempts):
         wanted = range(first, _NO_LIMIT)
     made = log_reader_job.build(plan) if wanted else None

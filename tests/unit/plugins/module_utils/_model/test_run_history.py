@@ -626,26 +626,3 @@ def test_a_step_that_was_saved_was_reached_although_it_was_not_printed() -> None
     fresh = fold_lines([*printed, ended(1, 0, 28.0, 9), started(2, 0, 30.0), metric(31.0, resumed_from_step=20)])
     fresh.metric({"at": 35.0, "step": 30})
     assert fresh.losses()[0] == 5
-
-
-def test_what_a_run_did_under_another_controller_is_not_known() -> None:
-    history = RunHistory()
-    history.event({"kind": "submitted", "at": 10.0, "attempt": 1})
-    history.event({"kind": "taken_over", "at": 20.0, "detail": "her (ab)"})
-    assert history.describe_unread() == ""
-    history.event({"kind": "worker_started", "at": 90.0, "attempt": 2, "rank": 0, "node": "a"})
-    history.metric({"at": 91.0, "step": 81})
-    assert history.losses() == (None, None)
-    assert history.describe_unread().startswith("her (ab) followed it in between")
-
-
-def test_an_attempt_that_ended_while_it_was_followed_is_read() -> None:
-    history = RunHistory()
-    for attempt, at in ((1, 10.0), (2, 50.0)):
-        history.event({"kind": "worker_started", "at": at, "attempt": attempt, "rank": 0, "node": "a"})
-        history.metric({"at": at + 1, "step": 5 * attempt})
-    assert history.unread_attempts() == [] and history.losses()[0] is not None
-    history.event({"kind": "followed", "at": 40.0})
-    assert history.unread_attempts() == [], "the next attempt began later"
-    history.event({"kind": "followed", "at": 60.0})
-    assert history.unread_attempts() == [1] and history.losses()[0] is None

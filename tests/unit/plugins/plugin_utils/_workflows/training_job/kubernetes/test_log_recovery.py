@@ -88,7 +88,7 @@ def test_an_attempt_that_ended_unfollowed_is_read_to_its_end(
         '{"at": 101.0, "step": 2, "rank": 0}\n{"at": 155.0, "step": 21, "rank": 0}\n'
     )
     story = log_recovery._rebuild_history(tmp_path)
-    assert story.unread_attempts() == [1] and story.losses()[0] is None
+    assert story.following.unread_attempts(story.attempts) == [1] and story.losses()[0] is None
 
     def note(kind: str, **values: t.Any) -> None:
         with (tmp_path / "events.jsonl").open("a") as events:
@@ -112,7 +112,7 @@ def test_an_attempt_that_ended_unfollowed_is_read_to_its_end(
     log_recovery.recover_logs(t.cast(t.Any, None), t.cast(t.Any, plan), t.cast(t.Any, follower), False)
     found = follower.story
     assert [(item.n, item.last_step, item.cause) for item in found.attempts] == [(1, 24, "crash"), (2, 21, None)]
-    assert found.losses()[0] == 4 and found.unread_attempts() == []
+    assert found.losses()[0] == 4 and found.following.unread_attempts(found.attempts) == []
     assert said == ["The logs of attempt 1 were not read to their end; recovering them from the checkpoint volume"]
     # What had been read is there once.
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
