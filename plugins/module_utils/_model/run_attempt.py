@@ -258,3 +258,8 @@ class Attempt:
             at = f"; the gang had reached step {self.last_step}"
         signal = f" (128 + signal {code - 128})" if code > 128 else ""
         return f"attempt {self.n}: {who} on {self.first_failure.node} exited with code {code}{signal}{at}"
+
+
+def describe_sharing(pods: int, machines: int) -> str:
+    """Return ``2 pods on 1 machine``."""
+    return f"{pods} pods on {machines} machine{'' if machines == 1 else 's'}"

@@ -126,8 +126,7 @@ class RunHistory:
         """Take in that a start began, by which budgets begin anew, did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
         if line.get("kind") == "ended":
-            self._succeeded = line.get("detail") == "succeeded"
-            self._ended_at = at
+            self._succeeded, self._ended_at = line.get("detail") == "succeeded", at
             return
         if line.get("kind") == "not_resumed":
             self.not_resumed.add(number)
@@ -537,10 +536,10 @@ class RunHistory:
         pairs = list(zip(resumes.restart_costs(self.attempts), itertools.pairwise(self.attempts), strict=True))
         pairs = [(cost, gap) for cost, gap in pairs if not self._extends(gap[1])]
         costs = [cost for cost, _gap in pairs]
-        known = self.are_steps_known and self.following.has_steps_of(self.attempts)
-        steps = resumes.total_steps_lost(costs) if known or not costs else None
         if self.following.describe_unread(self.attempts):
             return None, None
+        known = not costs or (self.are_steps_known and self.following.has_steps_of(self.attempts))
+        steps = resumes.total_steps_lost(costs) if known else None
         is_dated = not any(before.is_last_late or after.is_first_late for _cost, (before, after) in pairs)
         return steps, sum(cost.seconds or 0.0 for cost in costs) if is_dated else None
 
@@ -553,11 +552,6 @@ class RunHistory:
         firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
         judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
         return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)} | uneven
-
-
-def describe_sharing(pods: int, machines: int) -> str:
-    """Return ``2 pods on 1 machine``."""
-    return f"{pods} pods on {machines} machine{'' if machines == 1 else 's'}"
 
 
 def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:

@@ -15,8 +15,8 @@ from ....module_utils._model import account
 from ....module_utils._model.job import Checkpoints
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.resumes import Resume
-from ....module_utils._model.run_attempt import Attempt
-from ....module_utils._model.run_history import RunHistory, describe_sharing
+from ....module_utils._model.run_attempt import Attempt, describe_sharing
+from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import (
     SCHEMA,
     RecordedHang,

@@ -15,8 +15,8 @@ from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import plain_lines
 from ....module_utils._model.job import Job
-from ....module_utils._model.run_attempt import Notice
-from ....module_utils._model.run_history import RunHistory, describe_sharing
+from ....module_utils._model.run_attempt import Notice, describe_sharing
+from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import checkpoint_replica, checkpoint_room, files, metric_lines
 from ....module_utils._secrets.scrubber import scrub

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import run_history
-from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import RankExit
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import RankExit, describe_sharing
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import (
     RunHistory,
-    describe_sharing,
     fold,
 )
 
