@@ -134,7 +134,9 @@ diagnosis:
           or has succeeded.
       type: str
     state:
-      description: One of C(not_started), C(starting), C(moving), C(slow), C(hanging) and C(ended).
+      description:
+        - One of C(not_started), C(starting), C(restarting) (an attempt is over, the run is not), C(moving), C(slow),
+          C(late), C(hanging) and C(ended).
       type: str
     progress:
       description: The last step, seconds since then, and the usual and the newest seconds of a step.

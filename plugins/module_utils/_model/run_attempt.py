@@ -13,6 +13,8 @@ from .quantity import parse_finite
 
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
+# 128 + SIGTERM, and what a pod says that did not reach the others: the reason is another pod's.
+FOLLOWING_CODES: t.Final = (_STOPPED, 69)
 # A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
 _NOTICED_S = 180.0
 # So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
@@ -117,6 +119,13 @@ class Attempt:
         """Return the rank that failed first; the launcher stopped the others because of it."""
         failures = [(end, rank) for rank, end in self.exits.items() if end.exit_code not in (0, _STOPPED)]
         return min(failures)[1] if failures else None
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Return whether all of its ranks have ended without an error, so that nothing starts the gang again."""
+        size = self.world_size or len(self.ranks)
+        is_whole = bool(self.ranks) and len(self.exits) >= size
+        return is_whole and all(end.exit_code == 0 for end in self.exits.values())
 
     @property
     def first_failure(self) -> RankExit | None:

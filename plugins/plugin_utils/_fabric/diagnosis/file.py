@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import gzip
 import importlib
+import io
 import json
 import lzma
 import shutil
@@ -132,6 +133,11 @@ class FileDiagnosis:
         if self.busbw_gb_s is None:
             del result["busbw_gb_s"], result["size_bytes"]
         return result
+
+
+def diagnose_text(text: str, name: str) -> FileDiagnosis:
+    """Return the diagnosis of a text, called ``name`` in evidence."""
+    return diagnose_stream(io.BytesIO(text.encode("utf-8", "replace")), name, ends=False)
 
 
 def diagnose_stream(stream: t.BinaryIO, name: str, *, ends: bool = True) -> FileDiagnosis:

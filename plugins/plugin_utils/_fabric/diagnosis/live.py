@@ -22,10 +22,12 @@ from ....module_utils._model.verdict import Cause, Outcome
 from ..verdict.cause_info import Backend
 from ..verdict.cause_table import SYMPTOMS
 from .file import FileDiagnosis
-from .live_causes import cause_weight, explained_codes
+from .known_run import KnownRun
+from .live_causes import KEEPS_FROM_STARTING, cause_weight, explained_codes
 
-# late: no step came for longer than usual, and not yet for so long that the run stands.
-StepState = t.Literal["not_started", "starting", "moving", "slow", "late", "hanging", "ended"]
+# late: no step came for longer than usual, and not yet for so long that the run stands. restarting: an attempt is over,
+# the run is not, and the next one has made no step yet.
+StepState = t.Literal["not_started", "starting", "restarting", "moving", "slow", "late", "hanging", "ended"]
 SLOWED = 1.5
 # A smaller difference is normal variation of the machine.
 SLOWED_S = 0.1
@@ -72,7 +74,8 @@ class NodeObservation:
 class RunObservation:
     """What all nodes of a run reported. ``world_size`` is what the job asks for, None when it is not known.
 
-    ``backend``: where it runs, for advice that holds there. ``succeeded``: by its record it has.
+    ``backend``: where it runs, for advice that holds there. ``succeeded``: by its record it has. ``known``: what its
+    record and events say, None without a record.
     """
 
     run_id: str
@@ -80,11 +83,14 @@ class RunObservation:
     world_size: int | None = None
     backend: Backend | None = None
     succeeded: bool = False
+    known: KnownRun | None = None
 
     @property
     def now(self) -> float:
         """Return the latest clock of the nodes, Unix seconds."""
-        return max((node.answer["at"] for node in self.nodes if node.answer), default=0.0)
+        return max(
+            (node.answer["at"] for node in self.nodes if node.answer), default=self.known.at if self.known else 0.0
+        )
 
     @property
     def gang(self) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
@@ -107,6 +113,28 @@ class RunObservation:
         return found
 
     @property
+    def known_attempt(self) -> Attempt | None:
+        """Return the newest attempt of the run's events, None where its nodes know of a later one."""
+        found = self.known.attempt if self.known else None
+        newest = max((rank.get("attempt") or 0 for _node, rank in self.gang), default=0)
+        return found if found is not None and found.counted >= newest else None
+
+    @property
+    def started(self) -> set[int]:
+        """Return the ranks that started in the newest attempt: by its nodes, or by what was read of pods now gone."""
+        known = self.known_attempt
+        return {rank["rank"] for _node, rank in self.gang} | set(known.ranks if known else ())
+
+    @property
+    def is_between(self) -> bool:
+        """Return whether an attempt has ended, not well, and the run has not: of a run with no rank that runs."""
+        if self.known is None or self.known.over is not False or not self.started:
+            return False
+        ends = [rank.get("exit_code") for _node, rank in self.gang]
+        known = self.known_attempt
+        return not (known.has_ended_well if known else bool(ends) and not any(code != 0 for code in ends))
+
+    @property
     def live_ranks(self) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
         """Return (node, rank) of the ranks that are running."""
         return [(node, rank) for node in self.nodes for rank in node.live_ranks]
@@ -122,7 +150,8 @@ class RunObservation:
         """Return (time, step) of the newest attempt, in order; of several ranks that write a step the first counts."""
         began = min((rank.get("started_at") or 0.0 for _node, rank in self.gang), default=0.0)
         first: dict[int, float] = {}
-        for at, step in sorted(item for node in self.nodes for item in node.steps if item[0] >= began):
+        read = [item for node in self.nodes for item in node.steps]
+        for at, step in sorted(item for item in (*read, *(self.known.steps if self.known else ())) if item[0] >= began):
             first.setdefault(step, at)
         return sorted((at, step) for step, at in first.items())
 
@@ -194,12 +223,17 @@ def _name_some(nodes: t.Sequence[str]) -> str:
 
 
 def conclude_diagnosis(
-    run: RunObservation, progress: StepProgress, current: t.Sequence[Cause], logged: t.Sequence[Cause]
+    run: RunObservation,
+    progress: StepProgress,
+    current: t.Sequence[Cause],
+    logged: t.Sequence[Cause],
+    known: t.Sequence[Cause] = (),
 ) -> RunDiagnosis:
     """Return the diagnosis from all findings: fatal ones decide, then consequences, then advice.
 
     :param current: what is true at this moment.
     :param logged: what logs say; for a job that progresses they describe something that is over.
+    :param known: those of the current ones that the run's record names.
     """
     # What was reported before a run succeeded is over, as it is while its steps continue.
     ends = [rank.get("exit_code") for _node, rank in run.gang]
@@ -216,7 +250,7 @@ def conclude_diagnosis(
     for cause in unique:
         if not moves or cause in current:
             by_weight[cause_weight(cause.code)].append(cause)
-    by_weight["fatal"] = _without_symptoms(by_weight["fatal"])
+    by_weight["fatal"] = _without_symptoms(_without_known(by_weight["fatal"], known))
     leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     leading = [*_find_reports_of_ends(leading, logged), *leading]
     codes = {cause.code for cause in leading}
@@ -227,7 +261,8 @@ def conclude_diagnosis(
     also = [cause for cause in unique if cause not in causes]
     noted = [cause for cause in unique if not succeeded or cause in current]
     state = "succeeded" if is_proven else progress.state
-    outcome = _judge(state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(noted))
+    stops = [cause for cause in by_weight["fatal"] if state != "restarting" or cause.code in KEEPS_FROM_STARTING]
+    outcome = _judge(state, is_fatal=bool(stops), is_noted=bool(noted))
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
 
@@ -241,6 +276,22 @@ def _judge(state: str, *, is_fatal: bool, is_noted: bool) -> Outcome:
     if is_noted or state == "slow":
         return "warn"
     return "pass" if state in ("moving", "succeeded") else "unproven"
+
+
+def _without_known(fatal: t.Sequence[Cause], known: t.Sequence[Cause]) -> list[Cause]:
+    """Return fatal causes without what follows from those that the record names, and each of them once.
+
+    What nodes, pods and logs show of the same cause says more than the record's line.
+    """
+    seen = [cause for cause in fatal if cause not in known]
+    new = [item for item in known if not any(item.code == one.code and item.node in (one.node, None) for one in seen)]
+    places = {(item.code, item.node) for item in known}
+    # A pod is taken off a node that is lost.
+    follows = {("pod_evicted", item.node) for item in known if item.code == "node_unreachable"}
+    follows |= {(item.code, None) for item in new}
+    ends = {"rank_ended", "rank_left", "ranks_missing"} if any(item.code not in SYMPTOMS for item in known) else set()
+    kept = [one for one in seen if (one.code, one.node) not in follows and one.code not in ends]
+    return [*new, *sorted(kept, key=lambda one: (one.code, one.node) not in places)]
 
 
 def _find_reports_of_ends(leading: t.Sequence[Cause], logged: t.Sequence[Cause]) -> list[Cause]:
@@ -269,14 +320,14 @@ def _without_symptoms(fatal: t.Sequence[Cause]) -> list[Cause]:
 def measure_progress(run: RunObservation) -> StepProgress:
     """Return how the job progresses, by the steps in its metrics, else by whether its ranks are running."""
     gang, steps = run.gang, run.steps
-    if not gang:
-        return StepProgress("not_started")
     last = steps[-1][1] if steps else None
     since = round(max(0.0, run.now - steps[-1][0]), 3) if steps else None
     if not any(rank.get("alive") for _node, rank in gang):
-        return StepProgress("ended", last, since)
+        is_over = bool(run.known and run.known.over)
+        state: StepState = "restarting" if run.is_between else "ended" if gang or is_over else "not_started"
+        return StepProgress(state, last, since)
     if not steps or since is None:
-        return StepProgress("starting")
+        return StepProgress("restarting" if run.attempt.n > 1 else "starting")
     usual, late = _step_times(steps)
     began = min(rank.get("started_at") or steps[0][0] for _node, rank in gang)
     pace = stall.measure_pace(steps)

@@ -125,8 +125,8 @@ _TABLE = (
         "pod_evicted",
         "fatal",
         "The cluster evicted a pod",
-        "Check the node (disk and memory pressure) and the preempting pod, and write data and checkpoints to a mount, "
-        "not into the pod; the run continues within restart.max_lost_nodes",
+        "Check the node (taints, disk and memory pressure) and the preempting pod, and write data and checkpoints to "
+        "a mount, not into the pod; the run continues within restart.max_lost_nodes",
     ),
     CauseInfo(
         "job_queued",
@@ -208,6 +208,13 @@ _EXPLAINS: t.Mapping[str, tuple[str, ...]] = {
     "relayed_path": ("path_lost", "socket_connect_timeout"),
     "wrong_interface": ("path_lost",),
 }
+# Causes that keep the pods of a run from starting, at first or again.
+KEEPS_FROM_STARTING: t.Final = frozenset(
+    (
+        *("pod_image", "pod_unschedulable", "pod_volume", "pod_refused"),
+        *("queue_lacks_resource", "never_fits", "pods_not_ready"),
+    )
+)
 # What a log says of a peer that is not there any more.
 _PEER_GONE = frozenset({"socket_reset", "collective_timeout"})
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 import typing as t
 
@@ -15,7 +14,8 @@ from ....module_utils._model.gpu_faults import CAUSE_CODES, parse_faults
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
 from . import live_network_rules
-from .file import FileDiagnosis, diagnose_stream
+from .file import diagnose_text
+from .known_causes import find_known_causes
 from .live import (
     NodeObservation,
     RunDiagnosis,
@@ -55,9 +55,11 @@ def diagnose_live(run: RunObservation, more: t.Iterable[Cause] = ()) -> RunDiagn
     :param more: causes from another source, such as the cluster's view of the job's pods.
     """
     progress = measure_progress(run)
+    stands = progress.state in ("restarting", "late", "hanging")
+    known = _with_fixes(run, find_known_causes(run.known, stands=stands, backend=run.backend))
     current = [*more, *(cause for rule in RULES for cause in rule(run, progress))]
-    found, logged = _with_fixes(run, current), _with_fixes(run, _log_causes(run))
-    return conclude_diagnosis(run, progress, found, logged)
+    found, logged = [*known, *_with_fixes(run, current)], _with_fixes(run, _log_causes(run))
+    return conclude_diagnosis(run, progress, found, logged, known)
 
 
 def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
@@ -71,11 +73,6 @@ def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
     ]
 
 
-def diagnose_text(text: str, name: str) -> FileDiagnosis:
-    """Return the diagnosis of a text, called ``name`` in evidence."""
-    return diagnose_stream(io.BytesIO(text.encode("utf-8", "replace")), name, ends=False)
-
-
 def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     for node in run.nodes:
         if node.answer is None:
@@ -86,7 +83,7 @@ def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.I
 
 def _find_absent_ranks(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield ranks that never started, and ranks that ended while others are running."""
-    yield from _find_unstarted_ranks(run)
+    yield from _find_unstarted_ranks(run, progress)
     attempt, failed = run.attempt, any(rank.get("exit_code") not in (None, 0, _STOPPED) for _node, rank in run.gang)
     left = attempt.first_left if is_peer_gone(cause.code for cause in _log_causes(run)) else None
     if left is not None:
@@ -96,14 +93,17 @@ def _find_absent_ranks(run: RunObservation, progress: StepProgress) -> t.Iterato
         # The launcher stops the other ranks after one has failed.
         stopped = failed and rank.get("exit_code") == _STOPPED
         if not rank.get("alive") and not stopped and (left is None or rank["rank"] != left[0]):
-            yield from _find_rank_end(node, rank, job_ended=progress.state == "ended")
+            yield from _find_rank_end(node, rank, job_ended=progress.state in ("ended", "restarting"))
 
 
-def _find_unstarted_ranks(run: RunObservation) -> t.Iterator[Cause]:
+def _find_unstarted_ranks(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     # What runs on a node that does not answer is not known, so that no rank can be called missing then.
-    if any(node.answer is None for node in run.nodes):
+    if any(node.answer is None or _is_unread(node) for node in run.nodes):
         return
-    started = {rank["rank"] for _node, rank in run.gang}
+    if progress.state == "restarting" and not run.live_ranks:
+        # Its ranks of before have started; those of the next attempt are to.
+        return
+    started = run.started
     missing = [number for number in range(min(run.rank_count or 0, _MAX_RANKS)) if number not in started]
     if missing:
         pods = [node for node in run.nodes if not node.ranks and _is_unplaced(node)]
@@ -113,6 +113,12 @@ def _find_unstarted_ranks(run: RunObservation) -> t.Iterator[Cause]:
         numbers = ", ".join(map(str, missing[:16])) + ("…" if len(missing) > 16 else "")
         text = f"{len(started)} of {run.rank_count} ranks started, rank {numbers} did not{where}"
         yield build_live_cause("ranks_missing", text, empty[0] if len(empty) == 1 else None)
+
+
+def _is_unread(node: NodeObservation) -> bool:
+    """Return whether it is a pod that has started, and whose log does not say which ranks: it cannot be read."""
+    pod = (node.answer or {}).get("pod") or {}
+    return bool(pod.get("unread")) and not node.ranks
 
 
 def _is_unplaced(node: NodeObservation) -> bool:
@@ -223,7 +229,7 @@ def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator
     ranks = run.live_ranks
     stopped = any(rank.get("state") in (*hang.STOPPED, "D") for _node, rank in ranks)
     # When a rank is stopped, what the others do is a consequence.
-    if progress.state not in ("hanging", "late", "starting") or stopped:
+    if progress.state not in ("hanging", "late", "starting", "restarting") or stopped:
         return
     few = max(1, len(ranks) // 4)
     not_reading = [

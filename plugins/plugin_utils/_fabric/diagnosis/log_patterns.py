@@ -11,6 +11,7 @@ status number, never by the HINT beside it: NCCL prints hints that belong to oth
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import typing as t
 
@@ -70,6 +71,15 @@ def _errno_rules(*codes: str) -> tuple[LineRule, ...]:
     return tuple(
         _line_rule(code, rf"\w+Error: \[Errno (?:{found})\]".encode(), "any", stopped=code == "storage_unreachable")
         for code, found in numbers.items()
+    )
+
+
+def _unwritten_rules(*codes: str) -> tuple[LineRule, ...]:
+    """Return the rules for what a node or a pod says that could not write where its job is to."""
+    words = {code: [os.strerror(number) for number, own in ERRNO_CODES.items() if own == code] for code in codes}
+    return tuple(
+        _line_rule(code, rf"cannot be written: (?:{'|'.join(map(re.escape, found))})".encode(), "any")
+        for code, found in words.items()
     )
 
 
@@ -322,6 +332,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"Missing key(?:\(s\)|s)? in (?:checkpoint )?state_dict",
             "any",
         ),
+        *_unwritten_rules("disk_full", "disk_error", "permission_denied"),
         _line_rule("checkpoint_failed", rb"write\(\): fd \d+ failed", "any"),
         _line_rule(
             "checkpoint_failed",

@@ -14,20 +14,24 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import MusterError, RefusedError
+from ....module_utils._model.metric_presets import guessed_forms
 from ....module_utils._model.verdict import Cause
+from ....module_utils._node.metric_lines import Forms
 from ....module_utils._node.pod_log import MARK
 from ..._fabric.diagnosis import live_pods
+from ..._fabric.diagnosis.known_run import KnownRun
 from ..._fabric.diagnosis.live import RunDiagnosis, RunObservation
 from ..._fabric.diagnosis.live_causes import build_live_cause
 from ..._fabric.diagnosis.live_pods import PodSnapshot
 from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
-from ..._kube.api.kinds import KubeObject
+from ..._kube.api.kinds import KubeObject, parse_time
 from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, gang_selector, object_name
 from ..._kube.nodes.capacity import describe_sick_gpus
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
+from ..node_pool import run_status_kubernetes
 
 _TAIL = 50_000
 _WORKLOAD = "kueue.x-k8s.io/v1beta2/Workload"
@@ -53,13 +57,17 @@ def diagnose_pods(
     nodes: int | None = None,
     saved_logs: pathlib.Path | None = None,
     succeeded: bool = False,
+    known: KnownRun | None = None,
+    forms: Forms | None = None,
 ) -> tuple[RunObservation, RunDiagnosis]:
     """Return the state of a run's pods, and its diagnosis.
 
     :param nodes: how many pods there should be, None when it is not known.
     :param saved_logs: the folder of logs on the controller, for pods that no longer exist.
     :param succeeded: whether the record says so.
-    :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run, and it has not succeeded.
+    :param known: what the record and the events of the run say, None without a record.
+    :param forms: how its program prints its steps.
+    :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run, and it has not ended.
     """
     warnings = [event for event in events.read_problems(client, namespace) if _is_about_run(event.object, run_id)]
     snapshots = _read_pods(client, namespace, run_id)
@@ -67,15 +75,35 @@ def diagnose_pods(
         snapshots = list(_read_saved_logs(saved_logs))
     started = [pod for pod in snapshots if pod.phase not in ("Pending", "Gone")]
     queued = [] if started else _find_queue_problems(client, namespace, run_id)
-    if not snapshots and not warnings and not queued and not succeeded:
+    is_ended = succeeded or (known is not None and bool(known.over))
+    if not snapshots and not warnings and not queued and not is_ended:
         raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
-    observed = live_pods.observe_pods(snapshots, MARK, time.time())
-    observation = RunObservation(run_id, observed, world_size, "kubernetes", succeeded)
-    causes = [*live_pods.find_pod_causes(snapshots), *_find_unready_nodes(client, snapshots)]
+    observed = live_pods.observe_pods(snapshots, MARK, time.time(), guessed_forms() if forms is None else forms)
+    observation = RunObservation(run_id, observed, world_size, "kubernetes", succeeded, known)
+    silent, warnings = _split_silent(warnings, snapshots)
+    causes = [*_find_unready_nodes(client, snapshots), *live_pods.find_pod_causes(snapshots, MARK, silent)]
     causes += live_pods.find_cluster_causes([(problem.code, problem.text) for problem in queued], snapshots)
     if nodes is None or len(snapshots) < nodes or any(pod.waits or pod.phase == "Pending" for pod in snapshots):
         causes += live_pods.find_cluster_causes([(event.code, event.text) for event in warnings], snapshots)
     return observation, diagnose_live(observation, causes)
+
+
+def _split_silent(
+    warnings: t.Sequence[events.StartProblem], snapshots: t.Sequence[PodSnapshot]
+) -> tuple[set[str], list[events.StartProblem]]:
+    """Return the pods that are there and whose nodes are not ready, and the warnings that say nothing of nodes.
+
+    What was said of the node of a pod that is there no more is over.
+    """
+    of_nodes = [item for item in warnings if live_pods.find_code(item.code, item.text) == "node_unreachable"]
+    names = {item.object.rpartition("/")[2] for item in of_nodes}
+    return names & {pod.name for pod in snapshots}, [item for item in warnings if item not in of_nodes or not snapshots]
+
+
+def is_over(client: Client, run_id: str, reference: t.Mapping[str, object]) -> bool | None:
+    """Return whether a run that its record does not call ended has ended by its cluster's word; None where unknown."""
+    phase = run_status_kubernetes.describe_run(client, run_id, reference)["phase"]
+    return {"waiting": False, "done": True, "failed": True, "gone": True}.get(str(phase))
 
 
 def _read_pods(client: Client, namespace: str, run_id: str) -> list[PodSnapshot]:
@@ -118,7 +146,7 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
     begun = status.get("phase") != "Pending" and "waiting" not in state and not end
     problem = None if begun else events.find_pod_problem(pod)
     started = bool(container.get("containerID") or end)
-    lines, log_problem = _read_log(client, namespace, name) if started else ((), "")
+    lines, times, log_problem = _read_log(client, namespace, name) if started else ((), (), "")
     return PodSnapshot(
         name=name,
         node=spec.get("nodeName"),
@@ -132,6 +160,7 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
         lines=lines,
         problem=log_problem,
         memory=_memory_limit(spec),
+        times=times,
     )
 
 
@@ -152,13 +181,18 @@ def _eviction(pod: KubeObject) -> str:
     return str(status.get("message") or "Evicted") if status.get("reason") == "Evicted" else ""
 
 
-def _read_log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], str]:
-    """Return the newest lines of a pod's log, or why they cannot be read."""
+def _read_log(client: Client, namespace: str, name: str) -> tuple[tuple[str, ...], tuple[float | None, ...], str]:
+    """Return the newest lines of a pod's log and when its kubelet took each, or why they cannot be read."""
+    lines: list[str] = []
+    times: list[float | None] = []
     try:
         stream = client.stream_log(namespace, name, CONTAINER, follow=False, tail=_TAIL, timeout_s=_READ_S)
-        return tuple(line.decode(errors="replace") for line in stream), ""
+        for line in stream:
+            lines.append(line.decode(errors="replace"))
+            times.append(parse_time(stream.position[0]) if stream.position else None)
     except MusterError as exc:
-        return (), exc.message
+        return (), (), exc.message
+    return tuple(lines), tuple(times), ""
 
 
 def _read_saved_logs(folder: pathlib.Path) -> t.Iterator[PodSnapshot]:

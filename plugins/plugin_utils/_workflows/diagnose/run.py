@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import time
 import typing as t
 
 from ....module_utils._model.error_line import rank_errors, without_launcher
@@ -18,14 +19,18 @@ from ....module_utils._model.node import Node
 from ....module_utils._model.node_report import NodeReport
 from ....module_utils._model.run_record import SCHEMA
 from ....module_utils._node import files
+from ....module_utils._node.metric_lines import Forms
 from ....module_utils._secrets.scrubber import scrub
-from ..._fabric.diagnosis.file import FileDiagnosis
+from ..._fabric.diagnosis.file import FileDiagnosis, diagnose_text
+from ..._fabric.diagnosis.known_run import KnownRun
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation, describe_gpus
-from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
+from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._fabric.diagnosis.stacks import describe_rank
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
-from ..shared.state_dir import StateHome, names_cluster, read_record
+from ..shared.state_dir import StateHome, is_followed, load_record, names_cluster, read_record
+from ..training_job.load import load_recorded_job
+from ..training_job.movement import read_end
 from . import attach
 from .logs import write_if_changed
 
@@ -74,6 +79,8 @@ class RecordedRun:
     world_size: int | None = None
     namespace: str | None = None
     context: str | None = None
+    folder: pathlib.Path = pathlib.Path()
+    reference: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> RecordedRun | None:
@@ -94,7 +101,24 @@ class RecordedRun:
             world_size=int(world_size) if isinstance(world_size, int) else None,
             namespace=reference.get("namespace") or (job.get("placement") or {}).get("namespace"),
             context=reference.get("context"),
+            folder=folder,
+            reference=reference,
         )
+
+    def read_known(self) -> KnownRun:
+        """Return what the record and the kept events and steps of the run say."""
+        events = files.parse_json_lines(files.read_text(self.folder / "events.jsonl"))
+        metrics = files.parse_json_lines(read_end(self.folder / "metrics.jsonl"))
+        return KnownRun.build(read_record(self.folder) or {"state": "ended"}, events, metrics, time.time())
+
+    def read_forms(self) -> Forms | None:
+        """Return how the program of the run prints its steps, None where the recorded job does not say it."""
+        try:
+            record = load_record(self.folder)
+            return load_recorded_job(record).metrics.forms if record else None
+        except MusterError:
+            # The job of another version: programs are known by what they print then.
+            return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,13 +179,20 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     errors.update(failed)
     known = record if record and record.run_id == run_id else None
     succeeded = known is not None and known.succeeded
-    if not errors and not succeeded and not any(_has_run(node) for node in nodes.values()):
+    kept = known.read_known() if known else None
+    if not errors and not (kept and kept.over) and not any(_has_run(node) for node in nodes.values()):
         raise RefusedError(
             f"run {run_id} does not exist on any host of the play", "Check muster_run_id and muster_train_hosts"
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     observed = tuple({**nodes, **absent}[name] for name in names)
-    observation = RunObservation(run_id, observed, known.world_size if known else None, "hosts", succeeded)
+    is_going = any(_has_launcher(node) for node in observed) or (
+        known is not None and is_followed(request.home, run_id)
+    )
+    if is_going and (kept is None or kept.over is None):
+        # Between two attempts no rank runs, and the run has not ended.
+        kept = dataclasses.replace(kept or KnownRun(None, time.time()), over=False)
+    observation = RunObservation(run_id, observed, known.world_size if known else None, "hosts", succeeded, kept)
     diagnosis = diagnose_live(observation)
     stood = _read_stacks(remotes, run_id) if diagnosis.progress.state in ("late", "hanging") else []
     return _build_result(request, observation, diagnosis, known, stood)
@@ -173,15 +204,21 @@ def _read_stacks(remotes: t.Sequence[NodeClient], run_id: str) -> list[str]:
     return [describe_rank(name, rank) for name, answer in sorted(answers.items()) for rank in answer["ranks"]]
 
 
+def _has_launcher(node: NodeObservation) -> bool:
+    """Return whether the launcher of the run is running on a node."""
+    return bool((((node.answer or {}).get("units") or {}).get("agent") or {}).get("alive"))
+
+
 def _has_run(node: NodeObservation) -> bool:
     """Return whether a node has ranks of the run, or its folder."""
     return bool(node.answer and (node.ranks or node.answer["units"]))
 
 
-def summarise(diagnosis: RunDiagnosis, gpus: str = "", problems: t.Sequence[str] = ()) -> list[str]:
+def summarise(diagnosis: RunDiagnosis, gpus: str = "", problems: t.Sequence[str] = (), ended: str = "") -> list[str]:
     """Return lines for people: the state, the GPUs, then a line for each cause with its fix.
 
     :param problems: what the record of a run that has succeeded says against its result.
+    :param ended: how it ended otherwise, as its record says.
     """
     progress = diagnosis.progress
     since = progress.since_step_s
@@ -199,7 +236,9 @@ def summarise(diagnosis: RunDiagnosis, gpus: str = "", problems: t.Sequence[str]
     if progress.state == "late" and since is not None:
         usual = f", a step usually takes {progress.step_s:.3g} s" if progress.step_s else ""
         lines.append(f"no step for {since:.0f} s{usual}; run diagnose again in half a minute")
-    if not diagnosis.causes:
+    if not diagnosis.causes and ended:
+        lines.append(f"as recorded: {ended}")
+    elif not diagnosis.causes:
         lines.append("no cause found" if diagnosis.outcome != "pass" else "no problem found")
     return [scrub(line) for line in lines]
 
@@ -216,6 +255,11 @@ def _diagnose_pods(request: DiagnoseRequest, record: RecordedRun | None) -> dict
     run_id = request.run_id or (record.run_id if record else kubernetes.find_run(client, namespace))
     if run_id is None:
         raise RefusedError(f"namespace {namespace} does not hold exactly one active run", "Name it: muster_run_id")
+    known = record.read_known() if record else None
+    if record and known and known.over is None:
+        # Who follows it keeps its record up to date; else its cluster says whether it has ended.
+        over = False if is_followed(request.home, run_id) else kubernetes.is_over(client, run_id, record.reference)
+        known = dataclasses.replace(known, over=over)
     observation, diagnosis = kubernetes.diagnose_pods(
         client,
         namespace,
@@ -224,6 +268,8 @@ def _diagnose_pods(request: DiagnoseRequest, record: RecordedRun | None) -> dict
         nodes=record.nodes if record else None,
         saved_logs=request.home.run_folder(run_id) / "logs" if record else None,
         succeeded=record is not None and record.succeeded,
+        known=known,
+        forms=record.read_forms() if record else None,
     )
     return _build_result(request, observation, diagnosis, record)
 
@@ -312,7 +358,8 @@ def _build_result(
         "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
     }
     problems = record.problems if record else ()
-    lines = [*summarise(diagnosis, describe_gpus(observation), problems), *map(scrub, stood)]
+    ended = observation.known.describe_end() if observation.known else ""
+    lines = [*summarise(diagnosis, describe_gpus(observation), problems, ended), *map(scrub, stood)]
     for line in lines:
         request.progress.say(line)
     result: dict[str, object] = {

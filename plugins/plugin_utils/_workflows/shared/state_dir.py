@@ -215,6 +215,15 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
     return record.to_dict() if record else None
 
 
+def is_followed(home: StateHome, run_id: str) -> bool:
+    """Return whether a process of this controller follows a run."""
+    try:
+        home.lock(run_id, 0.0).close()
+    except RefusedError:
+        return True
+    return False
+
+
 def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     """Return the folder of a run, of the newest one by default; raise RefusedError where it does not exist."""
     runs = home.runs()

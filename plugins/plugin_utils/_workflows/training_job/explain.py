@@ -11,9 +11,9 @@ import typing as t
 
 from ....module_utils._model import error_line
 from ....module_utils._node import checkpoint_room, files
-from ..._fabric.diagnosis import live_pods
-from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info, is_peer_gone
-from ..._fabric.diagnosis.live_rules import diagnose_text
+from ..._fabric.diagnosis.known_causes import END_CODES, find_named_code
+from ..._fabric.diagnosis.live_causes import find_cause_info, is_peer_gone
+from ..._fabric.diagnosis.live_pods import find_code
 from ..shared import run_record
 from .follower import RunOutcome, error_file
 from .movement import read_end
@@ -32,15 +32,6 @@ _PLACE_AGAIN: t.Final = (
     "Train again with the same run id: it places the code and the environment of job.requirements again, and says what "
     "else is missing, as an interpreter"
 )
-# The outcome's cause -> the cause whose fix helps.
-_CODES = {
-    "disk_full": "disk_full",
-    "out_of_memory": "oom_host",
-    "nan": "loss_nan",
-    "stalled": "stalled_stopped",
-    "hang": "stalled_stopped",
-    "uneven_resume": "uneven_resume",
-}
 
 
 def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> RunOutcome:
@@ -54,7 +45,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
         # What its programs say of it is an import that fails, or a file that cannot be opened.
         return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}: {gone}")
     if outcome.cause not in _CRASHES or outcome.node is None:
-        code = _CODES.get(outcome.cause) or live_pods.find_code(outcome.cause, outcome.detail)
+        code = END_CODES.get(outcome.cause) or find_code(outcome.cause, outcome.detail)
         return _with_fix(_with_room(folder, outcome, code), code, backend)
     own = folder / run_record.log_file(outcome.node)
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
@@ -91,13 +82,8 @@ def _describe_gone(folder: pathlib.Path) -> str:
 
 
 def _find_code(text: str) -> str | None:
-    """Return the cause that a log names: what explains others, then what stopped a job, then what followed from it."""
-    found = diagnose_text(error_line.without_launcher(text), "log").causes if text else ()
-    if found and {*explained_codes(found[0].code)} & {item.code for item in found[1:]}:
-        return found[0].code
-    order = {"fatal": 0, "secondary": 1}
-    codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
-    return codes[0][1] if codes else None
+    """Return the cause that a log names, without what its launcher says of it."""
+    return find_named_code(error_line.without_launcher(text))
 
 
 def _with_room(folder: pathlib.Path, outcome: RunOutcome, code: str | None) -> RunOutcome:

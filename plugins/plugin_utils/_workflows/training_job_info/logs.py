@@ -15,9 +15,9 @@ from ....module_utils._model.error_line import last_error
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, on_each_node
-from ..shared.state_dir import StateHome, find_run_folder, read_record
+from ..shared.state_dir import StateHome, find_run_folder, is_followed, read_record
 from ..training_job.movement import read_end
-from .read import LiveSource, Record, is_followed, read_live
+from .read import LiveSource, Record, read_live
 
 _LARGEST_LOG = 4 << 20
 _POLL_S = 1.0

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import time
 import typing as t
 
-from ....module_utils._model.errors import RefusedError, UnreachableError
+from ....module_utils._model.errors import UnreachableError
 from ....module_utils._model.node_report import UnitReport
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.stall import format_span
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..._provision.ledger.ledger_store import read_ledger
 from ..node_pool.gone_runs import end_gone_runs
 from ..shared.progress import Progress
-from ..shared.state_dir import StateHome, find_run_folder, read_record
+from ..shared.state_dir import StateHome, find_run_folder, is_followed, read_record
 from ..training_job import movement as run_movement
 from . import table
 
@@ -141,24 +143,32 @@ def _add_pods(home: StateHome, record: Record, found: dict[str, object], now: fl
 
     The steps, who hangs, and that it runs, are recorded by who follows it: without a follower its pods say so.
     """
-    count, run_id = record["job"].get("nodes"), str(record["run_id"])
+    count, run_id, state = record["job"].get("nodes"), str(record["run_id"]), record["state"]
     is_complete = bool(count) and t.cast(int, found.get("running", 0)) >= count
-    if record["state"] == "running" and is_complete and now is not None and is_followed(home, run_id):
+    if is_followed(home, run_id):
+        if state != "running" or not is_complete or now is None:
+            return {**record, "live": found}
         movement, said = run_movement.read_movement(home.run_folder(run_id), now)
         return {**record, "live": {**found, **({"stalled": said} if movement == "stalled" else {})}}
-    if record["state"] not in ("queued", "starting") or not is_complete or is_followed(home, run_id):
+    follow = f"run train with muster_run_id={run_id} to follow it"
+    if state in ("queued", "starting"):
+        if not is_complete:
+            return {**record, "live": found}
+        detail = f"its pods run, its steps are unknown here: {follow}"
+        return {**record, "state": "running", "live": {**found, "detail": detail}}
+    if found.get("phase") != "waiting":
         return {**record, "live": found}
-    follow = f"its pods run, its steps are unknown here: run train with muster_run_id={run_id} to follow it"
-    return {**record, "state": "running", "live": {**found, "detail": follow}}
+    age = max(0.0, (time.time() if now is None else now) - _last_word(home.run_folder(run_id)))
+    detail = f"not followed from here for {format_span(age)}, and its step is as old: {follow}"
+    if is_complete:
+        return {**record, "state": "running", "live": {**found, "detail": detail}}
+    return {**record, "live": {**found, "detail": f"{detail} ({found.get('detail')})"}}
 
 
-def is_followed(home: StateHome, run_id: str) -> bool:
-    """Return whether a process of this controller follows a run."""
-    try:
-        home.lock(run_id, 0.0).close()
-    except RefusedError:
-        return True
-    return False
+def _last_word(folder: pathlib.Path) -> float:
+    """Return when the follower of a run has written last, Unix seconds."""
+    places = [folder / name for name in ("run.json", "events.jsonl", "metrics.jsonl", "offsets.json")]
+    return max((place.stat().st_mtime for place in places if place.exists()), default=0.0)
 
 
 def _describe_parts(agents: t.Mapping[str, UnitReport], names: t.Sequence[str], now: float) -> list[str]:

@@ -145,7 +145,13 @@ class ClusterFollower(Follower):
     def is_between(self) -> bool:
         """Whether the run has begun and none of its ranks is running: its gang is to start again."""
         over = any(pod["status"].get("phase") == "Succeeded" for pod in self.pods.values())
-        return bool(self.story.attempts) and not (self.is_ending or over or self._count_ranks())
+        return bool(self.story.attempts) and not (self.is_ending or self.is_done or over or self._count_ranks())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all ranks of the newest attempt of this start have ended well: its engine is to say so."""
+        newest = self.story.attempts[-1] if self.story.attempts else None
+        return newest is not None and newest.n >= self.story.base and newest.has_ended_well
 
     def _count_ranks(self) -> int:
         running = {pod["metadata"]["name"] for pod in self.pods.values() if pod["status"].get("phase") == "Running"}

@@ -444,7 +444,7 @@ def _state_now(follower: ClusterFollower, record: RunRecord) -> State:
     """Return the state of a followed run: also one that no rank of it tells."""
     if record.is_ended:
         return record.state
-    if follower.is_ending:
+    if follower.is_ending or follower.is_done:
         return "ending"
     if follower.pending.suspended:
         return "queued"

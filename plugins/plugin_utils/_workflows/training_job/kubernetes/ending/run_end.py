@@ -9,7 +9,7 @@ import time
 import typing as t
 
 from ......module_utils._model.job import Job
-from ......module_utils._model.run_attempt import RankExit
+from ......module_utils._model.run_attempt import FOLLOWING_CODES, RankExit
 from ......module_utils._model.run_history import RunHistory, parse_time
 from ......module_utils._secrets.scrubber import scrub
 from ....._hosts import log_follow
@@ -22,8 +22,6 @@ from .crash_budget import CrashBudget
 
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
-# 128 + SIGTERM, and what a pod says that did not reach the others: the reason is another pod's.
-_FOLLOWING_CODES = (143, 69)
 Line = t.Mapping[str, t.Any]
 
 
@@ -51,7 +49,7 @@ class EndRules:
         exit_code = code if isinstance(code, int) else 1
         outcome = RunOutcome("failed", exit_code, "crash", f"{node}: {detail}", explained=True)
         made = _Refusal(
-            parse_time(line.get("at")) or log_follow.now(), line.get("attempt"), code not in _FOLLOWING_CODES, outcome
+            parse_time(line.get("at")) or log_follow.now(), line.get("attempt"), code not in FOLLOWING_CODES, outcome
         )
         before = self._refusal
         if made.is_reason or before is None or not before.is_reason or before.attempt != made.attempt:

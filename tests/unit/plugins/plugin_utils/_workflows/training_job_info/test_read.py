@@ -239,3 +239,28 @@ def test_a_run_in_pods_of_an_earlier_version_is_read_and_one_of_a_later_version_
     assert (load_recorded_job(old).name, old.backend_ref.kind, old.release_outcome) == ("net", "JobSet", "failed")
     with pytest.raises(InputError, match=r"job\.orbit: is not an option"):
         load_recorded_job(new)
+
+
+@pytest.mark.parametrize("state", ["running", "restarting"])
+def test_a_run_in_pods_that_was_followed_says_how_old_its_step_is(home: StateHome, state: str) -> None:
+    """Its follower was killed: the pods train all the same, and the step is of then."""
+    ref = {"api_version": "batch/v1", "kind": "Job", "name": "far-1", "namespace": "team"}
+    place(home, "far-1", 0, backend="kubernetes", backend_ref=ref, state=state, attempts=[{"n": 1, "last_step": 2}])
+    nodes = json.loads((home.run_folder("far-1") / "run.json").read_text())["job"]["nodes"]
+
+    def show(running: int, phase: str = "waiting") -> Dict:
+        answer = {"phase": phase, "detail": "Job team/far-1: 2 active", "running": running}
+        source = training_job_info.LiveSource(connect({}), (), None, lambda _record: answer)
+        return t.cast(Dict, training_job_info.read_runs(home, None, source, now=1_000_540.0))
+
+    said = "not followed from here for 9 min, and its step is as old: run train with muster_run_id=far-1 to follow it"
+    whole, part = show(nodes), show(nodes - 1)
+    assert whole["runs"][0]["state"] == "running" and whole["runs"][0]["live"]["detail"] == said
+    assert whole["table"][-1].endswith(said) and " 2 " in whole["table"][-1]
+    assert (
+        part["runs"][0]["state"] == state and part["runs"][0]["live"]["detail"] == f"{said} (Job team/far-1: 2 active)"
+    )
+    assert show(0, "done")["runs"][0]["live"]["detail"] == "Job team/far-1: 2 active"
+    held = home.lock("far-1", 0.0)
+    assert show(nodes)["runs"][0]["live"]["detail"] == "Job team/far-1: 2 active", "its follower keeps it up to date"
+    held.close()

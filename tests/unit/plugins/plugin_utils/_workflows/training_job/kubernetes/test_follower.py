@@ -19,9 +19,13 @@ from ansible_collections.muster.training.plugins.module_utils._node.pod_log impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import movement
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    run as kubernetes_run,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
     crash_budget,
     last_lines,
@@ -555,3 +559,19 @@ def test_a_run_that_is_ending_says_so_and_the_wait_for_its_pods_is_no_time_of_it
     found.at -= 100.0
     ends = [end.at for end in following.story.attempts[-1].exits.values()]
     assert following.ended_at() == max(ends), "a rank that saved after that ended later"
+
+
+@pytest.mark.parametrize(("codes", "state"), [((0, 0), "ending"), ((0, 3), "restarting"), ((0,), "running")])
+def test_a_gang_whose_ranks_have_all_ended_well_is_ending_and_not_started_again(
+    tmp_path: pathlib.Path, told: Told, codes: tuple[int, ...], state: str
+) -> None:
+    """Its engine has not said its end yet, and counts its Job as active."""
+    following, _ = follower_of(tmp_path, told)
+    for uid in "ab":
+        told.tell_pod(uid, node=f"node-{uid}")
+        told.tell_rank(uid, 1, "ab".index(uid), node=f"node-{uid}", world_size=2)
+    for rank, code in enumerate(codes):
+        told.tell_rank("ab"[rank], 2, rank, "worker_exit", exit_code=code)
+    take_all(following, told)
+    record = run_record.update_record(run_record.new_record("r", {"nodes": 2}, 1.0), following.story, {}, time.time())
+    assert kubernetes_run._state_now(following, record) == state

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The causes that the record and the events of a run name: of its end, or of why it makes no step. Pure rules."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._model.verdict import Cause
+from ..verdict.cause_info import Backend
+from .file import diagnose_text
+from .known_run import KnownRun
+from .live_causes import build_live_cause, cause_weight, explained_codes, find_fix
+from .live_pods import find_code
+
+# What a run ended by -> the cause whose fix helps.
+END_CODES: t.Mapping[str, str] = {
+    "disk_full": "disk_full",
+    "out_of_memory": "oom_host",
+    "nan": "loss_nan",
+    "stalled": "stalled_stopped",
+    "hang": "stalled_stopped",
+    "uneven_resume": "uneven_resume",
+}
+# Ends whose reason the words of the record name, where anything does.
+_CRASHES: t.Final = ("crash", "fatal_exit_code")
+
+
+def find_end_code(cause: str, detail: str) -> str | None:
+    """Return the cause code of a run's end by its word and its line, None where these name none."""
+    if cause in _CRASHES:
+        return find_named_code(detail)
+    if cause == "node_lost":
+        return "node_unreachable"
+    return END_CODES.get(cause) or find_code(cause, detail)
+
+
+def find_named_code(text: str) -> str | None:
+    """Return the cause that a text names: what explains others, then what stopped a job, then what followed from it."""
+    found = diagnose_text(text, "log").causes if text else ()
+    if found and {*explained_codes(found[0].code)} & {item.code for item in found[1:]}:
+        return found[0].code
+    order = {"fatal": 0, "secondary": 1}
+    codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
+    return codes[0][1] if codes else None
+
+
+def find_known_causes(known: KnownRun | None, *, stands: bool, backend: Backend | None) -> list[Cause]:
+    """Return what the record and the events of a run name as the cause: of its end, or of what keeps it from training.
+
+    :param stands: whether it has not ended and makes no step.
+    """
+    if known is None:
+        return []
+    if known.has_failed:
+        return _find_end(known, backend)
+    lost = known.is_losing if stands and not known.over else None
+    if lost is not None:
+        return [build_live_cause("node_unreachable", lost[1], lost[0])]
+    crash = known.attempt.describe_crash() if known.attempt and stands else ""
+    if crash and known.attempt and known.attempt.first_failure:
+        return [build_live_cause("rank_ended", crash, known.attempt.first_failure.node)]
+    return []
+
+
+def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
+    code = find_end_code(known.cause, known.detail)
+    if code is None and known.cause not in _CRASHES:
+        return []
+    code = code or "rank_ended"
+    # The line of a run's end has what to do, too.
+    fix = find_fix(code, backend) or ""
+    text = (known.detail.removesuffix(fix) if fix else known.detail).rstrip(". ")
+    if not text:
+        return []
+    places = [(at, name) for name in known.nodes if (at := text.find(name)) >= 0]
+    attempt = known.attempt
+    node = min(places)[1] if places else attempt.failed_node if attempt is not None else None
+    return [build_live_cause(code, text, node)]

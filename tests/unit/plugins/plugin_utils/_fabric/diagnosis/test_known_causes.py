@@ -1,0 +1,87 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The cause that a run's record names, and what a diagnosis makes of it beside what its nodes show."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.known_causes import (
+    find_end_code,
+    find_known_causes,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.known_run import KnownRun
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
+    NodeObservation,
+    RunObservation,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import find_fix
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import diagnose_live
+
+from .test_known_run import known
+
+Dict = dict[str, t.Any]
+FULL = "n0: /c cannot be written: No space left on device (user 0)"
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "code"),
+    [
+        ("crash", FULL, "disk_full"),
+        ("crash", "/checkpoints/r cannot be written: Permission denied (user 1000)", "permission_denied"),
+        ("fatal_exit_code", "a rank on n0 exited with code 7", None),
+        ("node_lost", "n0 was lost", "node_unreachable"),
+        ("out_of_memory", "", "oom_host"),
+        ("image", "its image cannot be pulled", "pod_image"),
+        ("timeout", "timeout_s (9 s) has passed", None),
+    ],
+)
+def test_the_code_of_an_end(cause: str, detail: str, code: str | None) -> None:
+    assert find_end_code(cause, detail) == code
+
+
+def ended(cause: str, detail: str) -> KnownRun:
+    return known(state="ended", outcome="failed", cause=cause, detail=detail, hosts=["n0", "n1"])
+
+
+def test_what_a_run_ended_by_is_named_with_its_node_and_without_its_fix_twice() -> None:
+    fix = find_fix("disk_full", "kubernetes")
+    (found,) = find_known_causes(ended("crash", f"{FULL}. {fix}"), stands=False, backend="kubernetes")
+    assert (found.code, found.node, found.evidence) == ("disk_full", "n0", FULL)
+    (plain,) = find_known_causes(ended("crash", "a rank on n1 exited with code 3"), stands=False, backend="hosts")
+    assert (plain.code, plain.node) == ("rank_ended", "n1")
+    assert not find_known_causes(ended("timeout", "it has passed"), stands=False, backend="hosts")
+    assert not find_known_causes(None, stands=True, backend="hosts")
+
+
+def test_a_lost_node_is_no_cause_while_steps_are_made() -> None:
+    lost = dataclasses.replace(known({"at": 120.0, "kind": "node_lost", "node": "n0"}), over=False)
+    assert [item.code for item in find_known_causes(lost, stands=True, backend=None)] == ["node_unreachable"]
+    assert not find_known_causes(lost, stands=False, backend=None)
+
+
+def empty(name: str) -> NodeObservation:
+    return NodeObservation(name, {"at": 200.0, "ranks": [], "units": {}})
+
+
+@pytest.mark.parametrize("backend", ["hosts", "kubernetes"])
+def test_ranks_whose_folders_or_pods_are_gone_had_started(backend: t.Any) -> None:
+    """The record knows them: of a run that ended, and of one that starts again."""
+    nodes = (empty("n0"), empty("n1"))
+    over = diagnose_live(RunObservation("x", nodes, 2, backend, known=ended("crash", FULL)))
+    assert (over.progress.state, over.progress.last_step, over.outcome) == ("ended", 2, "fail")
+    assert [item.code for item in over.causes] == ["disk_full"] and not over.also
+    between = dataclasses.replace(known({"at": 120.0, "kind": "node_lost", "node": "n0"}), over=False)
+    again = diagnose_live(RunObservation("x", nodes, 2, backend, known=between))
+    assert (again.progress.state, again.outcome) == ("restarting", "warn")
+    assert [(item.code, item.node) for item in again.causes] == [("node_unreachable", "n0")] and not again.also
+
+
+def test_ranks_that_no_attempt_has_seen_are_missing_all_the_same() -> None:
+    none = KnownRun(False, 150.0)
+    found = diagnose_live(RunObservation("x", (empty("n0"), empty("n1")), 2, "hosts", known=none))
+    assert found.progress.state == "not_started" and [item.code for item in found.causes] == ["ranks_missing"]
