@@ -186,12 +186,7 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     observed = tuple({**nodes, **absent}[name] for name in names)
-    is_going = any(_has_launcher(node) for node in observed) or (
-        known is not None and is_followed(request.home, run_id)
-    )
-    if is_going and (kept is None or kept.over is None):
-        # Between two attempts no rank runs, and the run has not ended.
-        kept = dataclasses.replace(kept or KnownRun(None, time.time()), over=False)
+    kept = _note_going(request, run_id, known, kept, observed)
     observation = RunObservation(run_id, observed, known.world_size if known else None, "hosts", succeeded, kept)
     diagnosis = diagnose_live(observation)
     stood = _read_stacks(remotes, run_id) if diagnosis.progress.state in ("late", "hanging") else []
@@ -202,6 +197,20 @@ def _read_stacks(remotes: t.Sequence[NodeClient], run_id: str) -> list[str]:
     """Return where each rank of a run stands, as far as it can be seen without disturbing it."""
     answers, _errors = on_each_node(remotes, lambda remote: remote.call("stacks", run_id=run_id))
     return [describe_rank(name, rank) for name, answer in sorted(answers.items()) for rank in answer["ranks"]]
+
+
+def _note_going(
+    request: DiagnoseRequest,
+    run_id: str,
+    record: RecordedRun | None,
+    kept: KnownRun | None,
+    nodes: t.Sequence[NodeObservation],
+) -> KnownRun | None:
+    """Return what is known of a run on hosts with whether it has not ended: between two attempts no rank of it runs."""
+    is_going = any(map(_has_launcher, nodes)) or (record is not None and is_followed(request.home, run_id))
+    if not is_going or (kept is not None and kept.over is not None):
+        return kept
+    return dataclasses.replace(kept or KnownRun(None, time.time()), over=False)
 
 
 def _has_launcher(node: NodeObservation) -> bool:
