@@ -58,7 +58,7 @@ class KnownRun:
         return bool(self.over) and self.outcome in _FAILED
 
     @property
-    def lost(self) -> tuple[str, str] | None:
+    def lost_node(self) -> tuple[str, str] | None:
         """Return the node that its newest attempt lost, and how that is known; None where it lost none."""
         attempt = self.attempt
         if attempt is None or attempt.cause != "node_lost" or not attempt.failed_node:
@@ -71,8 +71,8 @@ class KnownRun:
     def is_losing(self) -> tuple[str, str] | None:
         """Return the node that the cluster called not ready while the newest attempt ran, and how that is known."""
         attempt = self.attempt
-        if self.lost or attempt is None or attempt.not_ready is None or not attempt.not_ready[1]:
-            return self.lost
+        if self.lost_node or attempt is None or attempt.not_ready is None or not attempt.not_ready[1]:
+            return self.lost_node
         return attempt.not_ready[1], f"the cluster says that it is not ready, since attempt {attempt.n} began"
 
     def describe_end(self) -> str:

@@ -120,7 +120,7 @@ class RunObservation:
         return found if found is not None and found.counted >= newest else None
 
     @property
-    def started(self) -> set[int]:
+    def started_ranks(self) -> set[int]:
         """Return the ranks that started in the newest attempt: by its nodes, or by what was read of pods now gone."""
         known = self.known_attempt
         return {rank["rank"] for _node, rank in self.gang} | set(known.ranks if known else ())
@@ -128,7 +128,7 @@ class RunObservation:
     @property
     def is_between(self) -> bool:
         """Return whether an attempt has ended, not well, and the run has not: of a run with no rank that runs."""
-        if self.known is None or self.known.over is not False or not self.started:
+        if self.known is None or self.known.over is not False or not self.started_ranks:
             return False
         ends = [rank.get("exit_code") for _node, rank in self.gang]
         known = self.known_attempt

@@ -17,8 +17,6 @@ import typing as t
 from ....module_utils._model.error_line import last_error, rank_errors
 from ....module_utils._model.run_attempt import FOLLOWING_CODES
 from ....module_utils._model.verdict import Cause
-from ....module_utils._node.metric_lines import Forms, LineReader
-from ....module_utils._node.pod_log import MARK
 from .file import diagnose_text
 from .live import NodeObservation
 from .live_causes import build_live_cause
@@ -64,8 +62,8 @@ class PodSnapshot:
     """The state of one pod. ``waits`` is why it does not start: (the cluster's code, in words).
 
     ``exit_code`` and ``reason`` (such as ``OOMKilled``) are its container's, ``message`` is its termination message,
-    ``evicted`` why the cluster evicted the pod, ``lines`` its log, ``problem`` why that could not be read, ``times``
-    when its kubelet took each line, as far as that is known.
+    ``evicted`` why the cluster evicted the pod, ``lines`` its log, ``problem`` why that could not be read, ``printed``
+    (time, step) of what the program printed.
     """
 
     name: str
@@ -80,7 +78,7 @@ class PodSnapshot:
     lines: tuple[str, ...] = ()
     problem: str = ""
     memory: str = ""
-    times: tuple[float | None, ...] = ()
+    printed: tuple[tuple[float, int], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the pod's state without its log."""
@@ -94,32 +92,19 @@ class PodSnapshot:
         return {**state, **{key: value for key, value in optional.items() if value}}
 
 
-def observe_pods(
-    pods: t.Sequence[PodSnapshot], mark: str, now: float, forms: Forms | None = None
-) -> tuple[NodeObservation, ...]:
+def observe_pods(pods: t.Sequence[PodSnapshot], mark: str, now: float) -> tuple[NodeObservation, ...]:
     """Return one observation a pod, named by its node when it is the only pod there.
 
     :param mark: what marked lines begin with.
     :param now: Unix seconds of the observation.
-    :param forms: how the job's program prints its steps.
     """
     count = collections.Counter(pod.node for pod in pods)
     return tuple(
-        _observe_pod(pod, mark, now, (pod.node or pod.name) if count[pod.node] == 1 else pod.name, forms or {})
-        for pod in pods
+        _observe_pod(pod, mark, now, (pod.node or pod.name) if count[pod.node] == 1 else pod.name) for pod in pods
     )
 
 
-def _read_printed(pod: PodSnapshot, mark: str, forms: Forms) -> t.Iterator[tuple[float, int]]:
-    """Yield (time, step) of the lines that the program printed, by the clock of its kubelet."""
-    reader = LineReader(forms)
-    for line, at in zip(pod.lines, pod.times, strict=False):
-        if at is not None and not line.startswith(mark):
-            found = reader.read(line, at)
-            yield from ((float(item["at"]), int(item["step"])) for item in found if "step" in item)
-
-
-def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str, forms: Forms) -> NodeObservation:
+def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObservation:
     events: list[t.Mapping[str, object]] = []
     steps: list[tuple[float, int]] = []
     metrics: list[t.Mapping[str, object]] = []
@@ -138,7 +123,7 @@ def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str, forms: Form
         if stream == "metrics" and isinstance(at, int | float) and isinstance(step, int):
             steps.append((float(at), step))
     # What is printed is read of programs alone that report no steps by themselves.
-    steps = steps or list(_read_printed(pod, mark, forms))
+    steps = steps or list(pod.printed)
     text = "\n".join(program_lines) or pod.message
     logs = (diagnose_text(text, f"{name}/log"),) if text else ()
     ranks = read_ranks(events, pod.phase == "Running" and not pod.evicted)
@@ -178,9 +163,7 @@ def read_ranks(events: t.Iterable[t.Mapping[str, object]], running: bool) -> lis
     return [ranks[number] for number in sorted(ranks)]
 
 
-def find_pod_causes(
-    pods: t.Sequence[PodSnapshot], mark: str = MARK, silent: t.Container[str] = ()
-) -> t.Iterator[Cause]:
+def find_pod_causes(pods: t.Sequence[PodSnapshot], mark: str, silent: t.Container[str] = ()) -> t.Iterator[Cause]:
     """Yield the causes in the pods' own states: not started, evicted, out of memory, failed, log unreadable.
 
     How a rank ended is said of that rank, where its pod's log tells it.

@@ -103,7 +103,7 @@ def _find_unstarted_ranks(run: RunObservation, progress: StepProgress) -> t.Iter
     if progress.state == "restarting" and not run.live_ranks:
         # Its ranks of before have started; those of the next attempt are to.
         return
-    started = run.started
+    started = run.started_ranks
     missing = [number for number in range(min(run.rank_count or 0, _MAX_RANKS)) if number not in started]
     if missing:
         pods = [node for node in run.nodes if not node.ranks and _is_unplaced(node)]

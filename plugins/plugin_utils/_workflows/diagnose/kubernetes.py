@@ -16,7 +16,7 @@ import typing as t
 from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.metric_presets import guessed_forms
 from ....module_utils._model.verdict import Cause
-from ....module_utils._node.metric_lines import Forms
+from ....module_utils._node.metric_lines import Forms, LineReader
 from ....module_utils._node.pod_log import MARK
 from ..._fabric.diagnosis import live_pods
 from ..._fabric.diagnosis.known_run import KnownRun
@@ -70,7 +70,7 @@ def diagnose_pods(
     :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run, and it has not ended.
     """
     warnings = [event for event in events.read_problems(client, namespace) if _is_about_run(event.object, run_id)]
-    snapshots = _read_pods(client, namespace, run_id)
+    snapshots = _read_pods(client, namespace, run_id, guessed_forms() if forms is None else forms)
     if not snapshots and saved_logs is not None:
         snapshots = list(_read_saved_logs(saved_logs))
     started = [pod for pod in snapshots if pod.phase not in ("Pending", "Gone")]
@@ -78,7 +78,7 @@ def diagnose_pods(
     is_ended = succeeded or (known is not None and bool(known.over))
     if not snapshots and not warnings and not queued and not is_ended:
         raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
-    observed = live_pods.observe_pods(snapshots, MARK, time.time(), guessed_forms() if forms is None else forms)
+    observed = live_pods.observe_pods(snapshots, MARK, time.time())
     observation = RunObservation(run_id, observed, world_size, "kubernetes", succeeded, known)
     silent, warnings = _split_silent(warnings, snapshots)
     causes = [*_find_unready_nodes(client, snapshots), *live_pods.find_pod_causes(snapshots, MARK, silent)]
@@ -106,14 +106,14 @@ def is_over(client: Client, run_id: str, reference: t.Mapping[str, object]) -> b
     return {"waiting": False, "done": True, "failed": True, "gone": True}.get(str(phase))
 
 
-def _read_pods(client: Client, namespace: str, run_id: str) -> list[PodSnapshot]:
+def _read_pods(client: Client, namespace: str, run_id: str, forms: Forms) -> list[PodSnapshot]:
     """Return the pods of a run with their logs, the oldest first."""
     listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
     # The pods that test the network before the job are not part of it.
     pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
     pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
     with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
+        return list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod, forms), pods))
 
 
 def _find_queue_problems(client: Client, namespace: str, run_id: str) -> list[events.StartProblem]:
@@ -137,7 +137,7 @@ def _is_about_run(name: str, run_id: str) -> bool:
     return short == own or (short.startswith(f"{own}-") and not short.startswith(f"{own}-probe"))
 
 
-def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapshot:
+def _snapshot_pod(client: Client, namespace: str, pod: KubeObject, forms: Forms) -> PodSnapshot:
     name, status, spec = pod["metadata"]["name"], pod.get("status") or {}, pod.get("spec") or {}
     statuses: list[dict[str, t.Any]] = status.get("containerStatuses") or []
     container = next((item for item in statuses if item["name"] == CONTAINER), {})
@@ -160,8 +160,19 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
         lines=lines,
         problem=log_problem,
         memory=_memory_limit(spec),
-        times=times,
+        printed=tuple(_read_printed(lines, times, forms)),
     )
+
+
+def _read_printed(
+    lines: t.Sequence[str], times: t.Sequence[float | None], forms: Forms
+) -> t.Iterator[tuple[float, int]]:
+    """Yield (time, step) of the lines that a program printed, by the clock of its kubelet."""
+    reader = LineReader(forms)
+    for line, at in zip(lines, times, strict=True):
+        if at is not None and not line.startswith(MARK):
+            found = reader.read(line, at)
+            yield from ((float(item["at"]), int(item["step"])) for item in found if "step" in item)
 
 
 def _memory_limit(spec: t.Mapping[str, t.Any]) -> str:

@@ -42,7 +42,7 @@ def pod(number: int, *log: str, **more: t.Any) -> PodSnapshot:
 
 def diagnosed(*pods: PodSnapshot, size: int = 2, told: t.Sequence[tuple[str, str]] = ()) -> RunDiagnosis:
     live = RunObservation("run", live_pods.observe_pods(pods, MARK, NOW), size)
-    return diagnose_live(live, [*live_pods.find_pod_causes(pods), *live_pods.find_cluster_causes(told, pods)])
+    return diagnose_live(live, [*live_pods.find_pod_causes(pods, MARK), *live_pods.find_cluster_causes(told, pods)])
 
 
 def codes(found: RunDiagnosis) -> list[tuple[str, str | None]]:

@@ -93,7 +93,7 @@ def test_a_container_that_was_killed_for_its_memory_and_a_node_that_is_not_ready
 def test_an_evicted_pod_names_the_reason() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "Preempted", "message": "by other"}
     snapshot = kubernetes._snapshot_pod(
-        t.cast(t.Any, FakeClient()), "team", pod(f"{RUN}-0", phase="Failed", conditions=[condition])
+        t.cast(t.Any, FakeClient()), "team", pod(f"{RUN}-0", phase="Failed", conditions=[condition]), {}
     )
     assert snapshot.evicted == "Preempted: by other" and snapshot.memory == "2Gi"
     kubelet = pod(f"{RUN}-0", phase="Failed", reason="Evicted", message="low on disk")
