@@ -76,9 +76,9 @@ RETURN = r"""
 nodes:
   description:
     - By host its facts, and by role its plan. A plan has C(action) (V(none), V(keep), V(install),
-      V(upgrade), V(reboot) or V(refuse)), C(reason), C(refusals) with C(problem) and C(fix), C(warnings), and what the
-      role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the reason for which
-      the machine has to boot again.
+      V(upgrade), V(reboot), V(start) or V(refuse)), C(reason), C(refusals) with C(problem) and C(fix), C(warnings),
+      and what the role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the
+      reason for which the machine has to boot again.
     - The plan of C(rdma) has C(kind) (V(none), V(infiniband), V(roce) or V(efa)), C(hcas), of each port whether jobs
       get it and why not, C(nccl_ib_hca), C(gpudirect) (V(dmabuf), V(peermem), empty for none, null for not known), and
       C(plugin_entry), the entry of the machine in C(configList) of k8s-rdma-shared-dev-plugin, which has the HCAs that

@@ -16,7 +16,7 @@ from . import device_tables as tables
 from .device_host import DeviceHost, Refusal, Repository, check_packages, parse_version, require_choice, write_version
 from .errors import InputError
 
-Action = t.Literal["none", "keep", "install", "upgrade", "reboot", "refuse"]
+Action = t.Literal["none", "keep", "install", "upgrade", "reboot", "start", "refuse"]
 SOURCES: t.Final = ("auto", "archive", "cuda", "none")
 REBOOTS: t.Final = ("never", "when_needed")
 MODULES: t.Final = ("auto", "open", "proprietary")
@@ -210,9 +210,10 @@ def _judge_working(host: DeviceHost, options: DriverOptions, version: str) -> Dr
         return _refuse(Refusal(problem, "Install the fabric manager of the driver's version, and start it again"))
     if old:
         return _plan_upgrade(host, options, old)
-    began = "gpu-driver" in (host.facts.get("records") or {})
-    if host.was_cut_short("gpu-driver") or (began and not host.facts.get("persistence")):
+    if host.was_cut_short("gpu-driver"):
         return dataclasses.replace(_plan_install(host, options), reason="its installation was cut short")
+    if "gpu-driver" in (host.facts.get("records") or {}) and not host.facts.get("persistence"):
+        return DriverPlan("start", "nvidia-persistenced does not run", units=_list_units(host))
     newer = options.wanted_branch and int(version.partition(".")[0]) > int(options.wanted_branch)
     warnings = (
         (f"driver {version} is newer than branch {options.wanted_branch}, and is kept",)

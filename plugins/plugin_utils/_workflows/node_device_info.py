@@ -91,4 +91,4 @@ def _plan_waves(
 def _is_stale(plan: t.Mapping[str, t.Any]) -> bool:
     """Whether the role would change something: packages, or only what containers need beside those that are there."""
     parts = ("cdi", "refresh_unit", "cdi_switch", "restart")
-    return plan["action"] in ("install", "upgrade", "reboot") or any(plan.get(part) for part in parts)
+    return plan["action"] in ("install", "upgrade", "reboot", "start") or any(plan.get(part) for part in parts)

@@ -42,6 +42,17 @@ def test_after_a_boot_the_units_of_a_driver_that_came_by_the_role_are_started() 
     assert plan_devices("x", facts, asked).gpu_driver.units == ()
 
 
+def test_of_a_driver_that_works_no_package_is_installed_again_for_a_unit_that_does_not_run() -> None:
+    working = {"module": "595.91.07", "libraries": "595.91.07", "listed": 1, "owner": "cuda", "processes": 0}
+    facts = {**BARE, "driver": working, "records": {"gpu-driver": True}, "persistence": False}
+    plan = plan_devices("x", facts, {}).gpu_driver
+    assert (plan.action, plan.packages, plan.units) == ("start", (), ("nvidia-persistenced",))
+    cut = plan_devices("x", {**facts, "records": {"gpu-driver": False}}, {}).gpu_driver
+    assert cut.action == "install" and "cut short" in cut.reason and cut.packages
+    assert plan_devices("x", {**facts, "records": {}}, {}).gpu_driver.action == "keep"
+    assert plan_devices("x", {**facts, "persistence": True}, {}).gpu_driver.action == "keep"
+
+
 WORKING = {"module": "580.105.08", "libraries": "580.105.08", "listed": 1, "owner": "cuda", "processes": 0}
 
 
