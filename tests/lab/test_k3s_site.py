@@ -61,6 +61,17 @@ def list_devices(operator: Operator, seen: dict[str, list[str]]) -> bool:
     return len(seen) >= 2
 
 
+def list_gpus(operator: Operator) -> tuple[list[str], list[str]]:
+    """Return how many GPUs the nodes offer, and how many the queues may give to jobs."""
+    name = "nvidia.com/gpu"
+    offered = [node["status"]["allocatable"].get(name, "none") for node in operator.items("nodes")]
+    groups = [
+        group for item in operator.items("clusterqueues.kueue.x-k8s.io") for group in item["spec"]["resourceGroups"]
+    ]
+    resources = [entry for group in groups for flavor in group["flavors"] for entry in flavor["resources"]]
+    return offered, [str(entry["nominalQuota"]) for entry in resources if entry["name"] == name]
+
+
 def written(operator: Operator) -> list[str]:
     """Return what the collection has written to the API, from the audit log: one line for each request."""
     text = operator.lab.ask(SERVER, "cat", machines.AUDIT_LOG)
@@ -105,6 +116,8 @@ def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> Non
     assert len(seen) >= 2 and list(seen.values()) == [["nvidia0", "nvidia1"]] * len(seen), seen
     proof = json.loads((operator.state / "gpus.json").read_text())
     assert [(item["outcome"], item["seen"]["smi"]) for item in proof["nodes"]] == [("pass", gpu_site.COUNT)] * 2, proof
+    offered, quota = list_gpus(operator)
+    assert offered == [str(gpu_site.COUNT)] * 2 and quota == [str(gpu_site.COUNT * 2)], "jobs may use what nodes offer"
     for name in (SERVER, AGENT):
         devices = operator.lab.ask(name, "nvidia-ctk", "cdi", "list")
         assert "nvidia.com/gpu=1" in devices, "the specification of the real nvidia-ctk"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import socket
 import sys
 import typing as t
@@ -60,6 +61,8 @@ def _run(command: str, argv: list[str]) -> t.NoReturn:
     for name in ("data-dir", "write-kubeconfig"):
         if name in options and options[name] not in (str(DATA), server.KUBECONFIG):
             flags.refuse(f"the stand-in has one {name}")
+    # By this name of its process it is known, to its own scripts, too.
+    pathlib.Path("/proc/self/comm").write_text(f"k3s-{command}")
     name = str(options.get("node-name") or socket.gethostname()).lower()
     address = _address(options)
     parts = Parts()
