@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Checkpoints, Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job_checkpoints import refuse_other_ranks
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -161,9 +162,11 @@ def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
     first, second = made(job(checkpoints={"path": "/mnt/c", "keep": 3, "format": "dcp"}))
     assert first.shared == second.shared == "/mnt/c/x-1"
     rules = {"format": "dcp", "keep": 3, "required": False, "resume": "auto", "shared": True, "folder": "/mnt/c/x-1"}
-    assert first.spec["checkpoints"] == {**rules, "ranks": [2], "first": True}
-    assert second.spec["checkpoints"] == {**rules, "ranks": [2], "first": False}
+    rules |= {"apart": False, "ranks": [2], "other_ranks": refuse_other_ranks([2])}
+    assert first.spec["checkpoints"] == {**rules, "first": True}
+    assert second.spec["checkpoints"] == {**rules, "first": False}
     alone, _other = made(job(checkpoints={"path": "/mnt/c", "shared": False, "resume": "never"}))
+    assert alone.spec["checkpoints"]["apart"] is True
     assert alone.shared is None and alone.spec["checkpoints"]["folder"] == "/mnt/c/x-1/attempt-4"
     assert made(job())[0].spec["checkpoints"]["folder"] == "/s/a/runs/x-1/checkpoints"
 

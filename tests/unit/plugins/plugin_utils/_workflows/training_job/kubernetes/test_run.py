@@ -10,12 +10,15 @@ import json
 import pathlib
 import threading
 import time
+import types
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.drill import Drill
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
@@ -170,3 +173,35 @@ def test_a_drill_in_pods_that_could_prove_nothing_is_refused() -> None:
     prints = dataclasses.replace(job, metrics=dataclasses.replace(job.metrics, step_pattern=r"(?P<step>\d+)"))
     with pytest.raises(InputError, match="nothing could be proven"):
         kubernetes_run._parse_drill({"target": "agent", "at_step": 1}, prints, unread)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "options", "said"),
+    [
+        (["--its", "30"], "a", {"run_id": "km-1"}, ""),
+        (["--its", "30"], "a", {"run_id": "km-1", "extend": True}, ""),
+        # Without a name it is derived from the job: another job is another run.
+        (["--its", "90"], "a", {}, ""),
+        (["--its", "90"], "a", {"run_id": "km-1"}, "run km-1 has already succeeded with another job: args "),
+        (["--its", "30"], "b", {"run_id": "km-1"}, "has already succeeded with another job: the content of job.code"),
+        (["--its", "90"], "a", {"run_id": "km-1", "extend": True}, "extend: is for plain hosts"),
+    ],
+)
+def test_another_job_under_the_name_of_a_run_that_succeeded_is_refused(
+    args: list[str], code: str, options: Dict, said: str
+) -> None:
+    place = {"backend": "kubernetes"}
+    job: Dict = {"name": "km", "image": "x", "code": {"from": "path", "ref": "."}, "script": "t.py", "placement": place}
+    recorded = to_yaml_names(parse_job({**job, "args": ["--its", "30"]}))
+    known: Dict = {"schema": 1, "run_id": "km-1", "job": recorded, "state": "ended", "submitted_at": "x"}
+    before = RunRecord.from_dict({**known, "outcome": "succeeded", "code_sha256": "a", "backend": "kubernetes"})
+    request = types.SimpleNamespace(options=options)
+    source = types.SimpleNamespace(code_sha256=code)
+    asked: t.Any = types.SimpleNamespace(
+        request=request, job=parse_job({**job, "args": args}), source=source, run_id="km-1"
+    )
+    if not said:
+        return kubernetes_run._require_same_job(asked, before)
+    with pytest.raises(MusterError) as caught:
+        kubernetes_run._require_same_job(asked, before)
+    assert said in caught.value.message and "muster_run_id" in caught.value.fix
