@@ -11,7 +11,7 @@ from ....module_utils._model.verdict import Cause
 from ..verdict.cause_info import Backend
 from .file import diagnose_text
 from .known_run import KnownRun
-from .live_causes import build_live_cause, cause_weight, explained_codes, find_fix
+from .live_causes import build_live_cause, cause_weight, explained_codes, find_fix, is_peer_gone
 from .live_pods import find_code
 
 # What a run ended by -> the cause whose fix helps.
@@ -68,6 +68,9 @@ def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
     code = find_end_code(known.cause, known.detail)
     if code is None and known.cause not in _CRASHES:
         return []
+    if known.attempt and known.attempt.first_left and code and is_peer_gone([code]):
+        # The others failed because they waited for a rank that had left: its nodes, or the line of the end, say that.
+        return []
     code = code or "rank_ended"
     # The line of a run's end has what to do, too.
     fix = find_fix(code, backend) or ""
@@ -77,4 +80,7 @@ def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
     places = [(at, name) for name in known.nodes if (at := text.find(name)) >= 0]
     attempt = known.attempt
     node = min(places)[1] if places else attempt.failed_node if attempt is not None else None
+    if code == "uneven_resume":
+        # It is of all nodes that its line names.
+        node = None
     return [build_live_cause(code, text, node)]

@@ -45,7 +45,11 @@ class KnownRun:
             True if record["state"] == "ended" else None,
             at,
             story.attempts[-1] if story.attempts else None,
-            tuple((float(when), step) for when, step in steps if isinstance(when, int | float) and type(step) is int),
+            tuple(
+                (float(when), step)
+                for when, step in steps
+                if isinstance(when, int | float) and isinstance(step, int) and not isinstance(step, bool)
+            ),
             record.get("outcome"),
             str(record.get("cause") or ""),
             str(record.get("detail") or ""),

@@ -14,6 +14,7 @@ import yaml
 
 from ....module_utils._model import launch_file
 from ....module_utils._model.catalogue_source import check_url
+from ....module_utils._model.errors import RefusedError
 from ..._hosts.git_checkout import split_ref
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
@@ -35,7 +36,8 @@ def make_launch(
         check_url(url, "url")
     folder = find_run_folder(home, run_id)
     record = load_record(folder)
-    assert record is not None
+    if record is None:
+        raise RefusedError(f"run {folder.name} has no record any more", "Name another run")
     job = load_recorded_job(record)
     repository = split_ref(job.code.ref)[0] if job.code is not None and job.code.source == "git" else None
     launch = launch_file.build_launch(record, job, repository)

@@ -85,3 +85,33 @@ def test_ranks_that_no_attempt_has_seen_are_missing_all_the_same() -> None:
     none = KnownRun(False, 150.0)
     found = diagnose_live(RunObservation("x", (empty("n0"), empty("n1")), 2, "hosts", known=none))
     assert found.progress.state == "not_started" and [item.code for item in found.causes] == ["ranks_missing"]
+
+
+RESET = (
+    "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error "
+    "[127.0.0.1]:16298: Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the "
+    "application. Check the logs of the remote worker before reporting an error"
+)
+
+
+def test_the_reset_of_a_peer_is_what_followed_from_the_rank_that_left() -> None:
+    """The launchers' lines are those of a program whose first rank had fewer batches."""
+    said = f"rank 0 on n0 ended with exit code 0 while the others went on; a rank on n1 exited with code 1: {RESET}"
+    assert [item.code for item in find_known_causes(ended("crash", said), stands=False, backend="hosts")] == [
+        "socket_reset"
+    ]
+    starts = [{"at": 10.0, "kind": "worker_started", "rank": rank, "node": f"n{rank}", "attempt": 1} for rank in (0, 1)]
+    exits = [
+        {"at": 20.0 + rank, "kind": "worker_exit", "rank": rank, "node": f"n{rank}", "attempt": 1, "exit_code": rank}
+        for rank in (0, 1)
+    ]
+    record = {"state": "ended", "outcome": "failed", "cause": "crash", "detail": said, "hosts": ["n0", "n1"]}
+    left = KnownRun.build(record, [*starts, *exits], [], 100.0)
+    assert find_known_causes(left, stands=False, backend="hosts") == []
+    assert left.describe_end().startswith("failed: crash: rank 0 on n0 ended with exit code 0")
+
+
+def test_ranks_that_begin_apart_are_the_cause_of_no_single_node() -> None:
+    said = "rank 0 on n0 resumed from step 30, rank 1 on n1 from step 0"
+    (found,) = find_known_causes(ended("uneven_resume", said), stands=False, backend="hosts")
+    assert (found.code, found.node) == ("uneven_resume", None)
