@@ -60,9 +60,8 @@ def test_a_full_disk_is_not_a_lost_machine(world: World, full_node: pathlib.Path
     told = result.errors[0].replace(str(world.root), "")
     assert said in told and "Free space on the node" in told and "lost" not in told
     free = re.search(r"has ([0-9.]+) MB free at the end, a checkpoint takes 31.5 MB", told)
-    # What was held back for the end of the run, and half a copy, are gone since: never less than was said.
-    assert free is not None and float(free[1]) < 31.5, told
-    assert float(free[1]) <= shutil.disk_usage(full_node).free / 1e6 + 0.01, told
+    # The half MiB that was held back for the end of the run is given back then.
+    assert free is not None and 0 <= shutil.disk_usage(full_node).free / 1e6 - float(free[1]) < 1, told
     assert said in world.play("status").output
     # With room again, the same command goes on from what was saved.
     for place in full_node.rglob("c*.*"):
