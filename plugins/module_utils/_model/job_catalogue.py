@@ -122,7 +122,8 @@ def parse_template(value: t.Any, path: str) -> CatalogueTemplate:
         _check_field(name, item, f"{path}.inputs.{name}", template.kind)
     # A service's entry says where its credential is; those of a job are its secret_refs.
     known = {name: item for name, item in fields.items() if template.kind == "services" or item.type != "secret"}
-    _check_body(f.plain_value(getattr(template, template.body)), known, f"{path}.{template.body}")
+    for place, text in walk_texts(f.plain_value(getattr(template, template.body)), f"{path}.{template.body}"):
+        _check_text(text, known, place)
     return template
 
 
@@ -155,15 +156,16 @@ def _check_field(name: str, item: TemplateInput, path: str, kind: str) -> None:
         _parse_answer(item.default, item, f"{path}.default")
 
 
-def _check_body(value: t.Any, fields: t.Mapping[str, TemplateInput], path: str) -> None:
+def walk_texts(value: t.Any, path: str) -> t.Iterator[tuple[str, str]]:
+    """Yield (path, text) of each text in mappings and lists."""
     if isinstance(value, t.Mapping):
         for key, item in value.items():
-            _check_body(item, fields, f"{path}.{key}")
+            yield from walk_texts(item, f"{path}.{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_body(item, fields, f"{path}[{index}]")
+            yield from walk_texts(item, f"{path}[{index}]")
     elif isinstance(value, str):
-        _check_text(value, fields, path)
+        yield path, value
 
 
 def _check_text(value: str, fields: t.Mapping[str, TemplateInput], path: str) -> None:

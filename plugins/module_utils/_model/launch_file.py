@@ -18,7 +18,7 @@ from . import validators as f
 from .errors import InputError, RefusedError
 from .image_name import full_name
 from .job import Job, SecretRef
-from .job_catalogue import is_jinja, is_secret_name
+from .job_catalogue import is_jinja, is_secret_name, walk_texts
 from .run_record import RecordedTemplate, RunRecord
 
 Dict = dict[str, t.Any]
@@ -101,11 +101,19 @@ def parse_launch(value: t.Any, path: str) -> LaunchFile:
         if key in launch.job:
             raise InputError(f"{path}.job.{key}", "has no place in a launch file", "The person who launches it says it")
     f.section(Job)(_with_folder(launch.job), f"{path}.job")
-    _refuse_jinja(launch.job, f"{path}.job")
+    for place, text in walk_texts(launch.job, f"{path}.job"):
+        if is_jinja(text):
+            raise InputError(place, "has text that Jinja would evaluate ({{, {% or {#)", "Write it another way")
     for item in launch.job.get("datasets") or ():
         if _is_local(item) and item.get("path") is not None:
             problem = "is a folder of the controller of the person who launches it"
             raise InputError(f"{path}.job.datasets.{item.get('name')}.path", problem, "Leave it out")
+    _check_pinned(launch, path)
+    return launch
+
+
+def _check_pinned(launch: LaunchFile, path: str) -> None:
+    """Refuse code and an image that are not named by a digest."""
     if launch.has_folder and "ref" in launch.code:
         raise InputError(f"{path}.job.code.ref", "is a folder of the person who launches it", "Leave it out")
     if launch.code.get("from", "path") != "image" and launch.code and not _SHA256.match(str(launch.code.get("sha256"))):
@@ -113,7 +121,6 @@ def parse_launch(value: t.Any, path: str) -> LaunchFile:
     image = launch.job.get("image")
     if image is not None and not _DIGEST.match(str(image).partition("@")[2]):
         raise InputError(f"{path}.job.image", "must have a digest", "Write NAME@sha256:DIGEST")
-    return launch
 
 
 def complete_launch(launch: LaunchFile, answers: LaunchAnswers) -> Dict:
@@ -331,14 +338,3 @@ def _find_bindings(value: t.Any) -> t.Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _find_bindings(item)
-
-
-def _refuse_jinja(value: t.Any, path: str) -> None:
-    if isinstance(value, t.Mapping):
-        for key, item in value.items():
-            _refuse_jinja(item, f"{path}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _refuse_jinja(item, f"{path}[{index}]")
-    elif isinstance(value, str) and is_jinja(value):
-        raise InputError(path, "has text that Jinja would evaluate ({{, {% or {#)", "Write it another way")

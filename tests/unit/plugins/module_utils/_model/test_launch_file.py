@@ -54,7 +54,7 @@ WHOLE: Dict = {
     "checkpoints": {"binding": "minio"},
 }
 ANSWERS = LaunchAnswers(
-    code="/work/of/hers",
+    code="/mnt/hers",
     datasets={"corpus": "/data/corpus"},
     secrets={"HF_TOKEN": {"from": "env", "key": "HERS"}, "KEY": {"from": "env", "key": "KEY"}},
 )
@@ -100,7 +100,7 @@ def test_what_is_each_persons_is_listed_with_the_variable_that_gives_it() -> Non
 
 def test_answers_complete_it_to_the_same_job() -> None:
     job = parse_job(complete_launch(launch_of(), ANSWERS), choose_backend=lambda _has_image: "kubernetes")
-    assert job.code is not None and (job.code.ref, job.code.sha256) == ("/work/of/hers", CODE)
+    assert job.code is not None and (job.code.ref, job.code.sha256) == ("/mnt/hers", CODE)
     assert [item.path for item in job.datasets] == ["/data/corpus", None]
     assert [(item.name, item.key, item.deliver) for item in job.secret_refs] == [
         ("HF_TOKEN", "HERS", "env"),
