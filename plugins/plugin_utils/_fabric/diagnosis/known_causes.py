@@ -55,7 +55,7 @@ def find_known_causes(known: KnownRun | None, *, stands: bool, backend: Backend 
         return []
     if known.has_failed:
         return _find_end(known, backend)
-    lost = known.is_losing if stands and not known.over else None
+    lost = known.losing_node if stands and not known.over else None
     if lost is not None:
         return [build_live_cause("node_unreachable", lost[1], lost[0])]
     crash = known.attempt.describe_crash() if known.attempt and stands else ""

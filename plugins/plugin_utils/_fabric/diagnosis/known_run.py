@@ -72,7 +72,7 @@ class KnownRun:
         return attempt.failed_node, f"attempt {attempt.n} lost this node: {said}{step}"
 
     @property
-    def is_losing(self) -> tuple[str, str] | None:
+    def losing_node(self) -> tuple[str, str] | None:
         """Return the node that the cluster called not ready while the newest attempt ran, and how that is known."""
         attempt = self.attempt
         if self.lost_node or attempt is None or attempt.not_ready is None or not attempt.not_ready[1]:

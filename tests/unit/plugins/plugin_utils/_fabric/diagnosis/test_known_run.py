@@ -30,8 +30,8 @@ def test_steps_and_ranks_are_those_of_its_events() -> None:
 
 def test_a_node_that_is_not_ready_is_said_before_its_ranks_have_ended() -> None:
     quiet = {"at": 120.0, "kind": "node_not_ready", "node": "n0", "pod": "p"}
-    assert known().is_losing is None and known(quiet).lost_node is None
-    assert known(quiet).is_losing == ("n0", "the cluster says that it is not ready, since attempt 1 began")
+    assert known().losing_node is None and known(quiet).lost_node is None
+    assert known(quiet).losing_node == ("n0", "the cluster says that it is not ready, since attempt 1 began")
     failed = {"at": 119.0, "kind": "worker_exit", "rank": 1, "node": "n1", "attempt": 1, "exit_code": 1}
     said = "attempt 1 lost this node: the cluster says that it is not ready; the gang had reached step 2"
     assert known(quiet, failed).lost_node == ("n0", said)
