@@ -24,12 +24,16 @@ _SENT: t.Final = "rate(node_infiniband_port_data_transmitted_bytes_total[5m])"
 
 
 class Panel(t.NamedTuple):
-    """One picture. ``queries``: expression -> how a series is called; ``unit`` is Grafana's."""
+    """One picture. ``queries``: expression -> how a series is called; ``unit`` is Grafana's.
+
+    ``link``: the label whose text is an address.
+    """
 
     title: str
     kind: str
     unit: str
     queries: t.Mapping[str, str]
+    link: str = ""
 
 
 def _stat(title: str, expression: str, unit: str = "short") -> Panel:
@@ -65,6 +69,7 @@ DASHBOARDS: t.Final[dict[str, tuple[str, list[Panel]]]] = {
         _stat("Age of the checkpoint", f"muster_run_checkpoint_age_seconds{_RUN}", "s"),
         _stat("Cost so far", f"muster_run_usd{_RUN}", "currencyUSD"),
         _stat("Stands", f"muster_run_stalled{_RUN}", "bool_yes_no"),
+        Panel("What it is, and its report", "table", "short", {f"muster_run_info{_RUN}": ""}, "report"),
         _lines("Loss", "short", **{"{{run}}": f"muster_run_loss{_RUN}"}),
         _lines("Throughput", "short", **{
             "tokens/s": f"muster_run_tokens_per_second{_RUN}", "samples/s": f"muster_run_samples_per_second{_RUN}"}),
@@ -103,6 +108,17 @@ DASHBOARDS: t.Final[dict[str, tuple[str, list[Panel]]]] = {
 }  # fmt: skip
 
 
+def _override(panel: Panel) -> list[dict[str, t.Any]]:
+    """Return what makes a column with an address a link; a series without that label has no such column."""
+    if not panel.link:
+        return []
+    # Grafana, "Data link variables": the text of the cell itself.
+    link = {"title": "Open it", "url": "${__value.text}", "targetBlank": True}
+    return [
+        {"matcher": {"id": "byName", "options": panel.link}, "properties": [{"id": "links", "value": [link]}]},
+    ]
+
+
 def _build_panel(number: int, panel: Panel, place: t.Mapping[str, int]) -> dict[str, t.Any]:
     is_now = panel.kind != "timeseries"
     targets = [
@@ -123,7 +139,7 @@ def _build_panel(number: int, panel: Panel, place: t.Mapping[str, int]) -> dict[
         "type": panel.kind,
         "datasource": SOURCE,
         "gridPos": dict(place),
-        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": _override(panel)},
         "options": {},
         "targets": targets,
     }

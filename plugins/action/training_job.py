@@ -28,6 +28,7 @@ class ActionModule(WorkflowAction):
         "extend": {"type": "bool", "default": False},
         "drill": {"type": "dict"},
         "notify": {"type": "dict", "no_log": True},
+        "reports_url": {"type": "str"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
         "cluster_id": {"type": "str"},

@@ -748,6 +748,11 @@ options:
         (C(starttls), C(implicit) or C(none)).
       - C(on) is C(end) or C(failure).
     type: dict
+  reports_url:
+    description:
+      - The address at which a web server of yours serves the folder C(runs) of the cluster in the state home. The
+        metrics of a run (O(job.monitoring)) then name its report.
+    type: str
   drill:
     description:
       - Kill a process on purpose while following, and prove the resume from the step counter.

@@ -32,10 +32,12 @@ _DEPLOY_KEYS: t.Final = {
     "prometheus": "monitoring",
     "webhook": "monitoring",
     "config": "monitoring",
+    "retention": "monitoring",
 }
 # Those that one program of monitoring has.
 _MONITORING_KEYS: t.Final = {
     "alertmanager": "prometheus",
+    "retention": "prometheus",
     "prometheus": "grafana",
     "webhook": "alertmanager",
     "config": "alertmanager",

@@ -20,6 +20,14 @@ _CLUSTER_KEYS: t.Final = ("node", "size", "storage_class", "host_path", "claim",
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Retention:
+    """How long metrics are kept, and how much of the disk they may take (GB of 10^9 bytes): the smaller bound holds."""
+
+    days: int = f.field(f.integer(1, 3650), 30)
+    gb: int | None = f.field(f.integer(1, 100_000), None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Deploy:
     """One of ``host`` and ``namespace`` is set.
 
@@ -33,6 +41,7 @@ class Deploy:
     ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is
     that an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are
     of a file system: the networks whose machines may mount it; ``host_path`` is then a folder of the host.
+    ``retention``: what Prometheus keeps.
     """
 
     host: str | None = f.field(f.text, None)
@@ -57,6 +66,7 @@ class Deploy:
     webhook: SecretPointer | None = f.field(f.section(SecretPointer), None)
     config: str | None = f.field(f.text, None)
     clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
+    retention: Retention | None = f.field(f.section(Retention), None)
     delete_data: bool = f.field(f.boolean, False)
 
 

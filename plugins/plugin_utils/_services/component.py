@@ -15,9 +15,13 @@ import hashlib
 import secrets
 import typing as t
 
+from ...module_utils._model.service_deploy import Retention
+
 # The credentials of a service by name, as they are in its file of the state home.
 Credentials = t.Mapping[str, str]
 _TOKEN_BYTES: t.Final = 30
+# The part of a disk that data with a bound may take. Source: Prometheus, "Storage", 80 to 85 % of the disk.
+DISK_SHARE: t.Final = 0.8
 # The credentials of an object store, by the names that S3's own programs have for them.
 ACCESS: t.Final = "AWS_ACCESS_KEY_ID"
 SECRET: t.Final = "AWS_SECRET_ACCESS_KEY"
@@ -62,7 +66,8 @@ class Site:
     with the password, empty for a file in ``data``; ``proxy``: the registry that it pulls through from; ``peer``: the
     Alertmanager of a Prometheus, the Prometheus of a Grafana; ``webhook``: the address that an Alertmanager tells of
     alerts, with ``webhook_token`` where it asks for one; ``config`` its own configuration in place of
-    ours; ``in_cluster``: whether it runs as a pod.
+    ours; ``in_cluster``: whether it runs as a pod; ``volume_bytes``: what its claim holds, None where that is
+    not known; ``retention``: what is to be kept of metrics.
     """
 
     name: str
@@ -81,6 +86,8 @@ class Site:
     webhook_token: str = dataclasses.field(default="", repr=False)
     config: str = dataclasses.field(default="", repr=False)
     in_cluster: bool = False
+    volume_bytes: int | None = None
+    retention: Retention = Retention()
 
     @property
     def is_secure(self) -> bool:
@@ -106,6 +113,11 @@ def no_environment(_site: Site) -> dict[str, str]:
     return {}
 
 
+def no_size_limit(_site: Site) -> int | None:
+    """Return that it is not known how much a service stores."""
+    return None
+
+
 def no_secrets(_site: Site, _credentials: Credentials) -> dict[str, str]:
     """Return no variables with secrets: the program reads files."""
     return {}
@@ -127,7 +139,8 @@ class Component:
     ``tag``: the image's, where it is not the version itself; ``login_by_choice``: it asks for a user where that is
     wished; ``hidden``: variables with secrets, for a program that reads them from nowhere else. ``host_fix``: what to
     do on hosts, where it is deployed in clusters alone; ``watches``: what its pod reads of the cluster
-    (resources of the core group).
+    (resources of the core group); ``size_limit``: the bytes that its data may take at most, None for one without a
+    bound.
     """
 
     kind: str
@@ -154,6 +167,7 @@ class Component:
     hidden: t.Callable[[Site, Credentials], dict[str, str]] = no_secrets
     host_fix: str = ""
     watches: tuple[str, ...] = ()
+    size_limit: t.Callable[[Site], int | None] = no_size_limit
 
 
 def drop_controller_keys(credentials: Credentials) -> dict[str, str]:

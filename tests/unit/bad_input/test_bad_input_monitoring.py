@@ -13,6 +13,7 @@ from ansible_collections.muster.training.tests.unit.bad_input import test_bad_in
 
 _UNIT: t.Final = "tests/unit/plugins/plugin_utils/_services/monitoring"
 _PUSH: t.Final = "tests/unit/plugins/plugin_utils/_workflows/training_job/monitoring/test_push.py"
+_DEPLOY: t.Final = "tests/unit/plugins/plugin_utils/_workflows/services/test_deploy"
 _BOARDS: t.Final = "tests/unit/roles/monitoring_files/test_dashboards.py"
 _REAL: t.Final = f"{_UNIT}/test_prometheus.py::test_a_real_one_takes_figures_once_its_receiver_is_on"
 # Item -> the test that shows it, and words that are in it.
@@ -37,6 +38,10 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
         f"{_UNIT}/test_alerts.py::test_eight_faults_arrive_at_a_webhook_and_a_healthy_time_brings_none", "500"),
     "a GPU that does not tell all": (
         f"{_UNIT}/test_gpu_textfile.py::test_what_a_gpu_does_not_tell_has_no_figure", "SPARK"),
+    "retention larger than the disk": (
+        f"{_DEPLOY}_host.py::test_a_disk_that_metrics_would_fill_is_refused_before_anything_is_stored", "has room for 4.8 GB"),
+    "retention larger than the claim": (
+        f"{_DEPLOY}_cluster.py::test_metrics_that_would_fill_their_claim_are_refused", "has room for 4.3 GB"),
     "a GPU for which nothing answers": (f"{_UNIT}/test_gpu_textfile.py::test_gpus_that_nothing_answers_for", "readable"),
 }  # fmt: skip
 

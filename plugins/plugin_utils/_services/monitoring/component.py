@@ -13,14 +13,15 @@ import pathlib
 import typing as t
 import urllib.parse
 
-from ..component import Component, Credentials, Peer, Site, write_listen
+from ..component import DISK_SHARE, Component, Credentials, Peer, Site, write_listen
 from . import web_login
 
 RULES: t.Final = pathlib.Path(__file__).with_name("muster.rules.yml")
 # What the role monitoring_files writes, and what a user adds.
 SCRAPES: t.Final = "/etc/prometheus/muster/*scrape.yml"
 NODE_PORT, DCGM_PORT = 9100, 9400
-_RETENTION: t.Final = ("30d", "10GB")
+_GB: t.Final = 10**9
+_KEPT_GB: t.Final = 10
 _MEMORY: t.Final = "450MiB"
 
 
@@ -77,15 +78,26 @@ def _find_exporters() -> list[dict[str, t.Any]]:
     ]  # fmt: skip
 
 
+def find_size_limit(site: Site) -> int:
+    """Return the bytes that its data may take: what is asked for, else 10 GB, or less where its claim is small."""
+    if site.retention.gb is not None:
+        return site.retention.gb * _GB
+    room = _KEPT_GB * _GB if site.volume_bytes is None else int(site.volume_bytes * DISK_SHARE)
+    return min(_KEPT_GB * _GB, room)
+
+
+def _write_size(count: int) -> str:
+    return f"{count // _GB}GB" if count % _GB == 0 else f"{count // 10**6}MB"
+
+
 def command(site: Site) -> list[str]:
     """Return the words behind ``prometheus``."""
-    time, size = _RETENTION
     return [
         f"--config.file={site.files}/prometheus.yml",
         f"--web.config.file={site.files}/{web_login.FILE}",
         f"--storage.tsdb.path={site.data}",
-        f"--storage.tsdb.retention.time={time}",
-        f"--storage.tsdb.retention.size={size}",
+        f"--storage.tsdb.retention.time={site.retention.days}d",
+        f"--storage.tsdb.retention.size={_write_size(find_size_limit(site))}",
         f"--web.listen-address={write_listen(site)}",
         "--web.enable-otlp-receiver",
     ]
@@ -112,4 +124,5 @@ COMPONENT: t.Final = Component(
     tag="v{version}",
     watches=("nodes", "pods"),
     environment=lambda _site: {"GOMEMLIMIT": _MEMORY},
+    size_limit=find_size_limit,
 )

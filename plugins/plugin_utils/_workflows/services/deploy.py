@@ -18,12 +18,14 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.quantity import parse_quantity
 from ....module_utils._model.service import Service, parse_services
-from ....module_utils._model.service_deploy import Deploy, check_deploy
+from ....module_utils._model.service_deploy import Deploy, Retention, check_deploy
 from ..._hosts import downloads
 from ..._services import own_certificate
 from ..._services.component import (
     ACCESS,
+    DISK_SHARE,
     SECRET,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -98,7 +100,17 @@ class DeployOrder:
             webhook_token=self.alerts.webhook_token,
             config=self.alerts.config,
             in_cluster=self.place.namespace is not None,
+            volume_bytes=self.volume_bytes,
+            retention=self.place.retention or Retention(),
         )
+
+    @property
+    def volume_bytes(self) -> int | None:
+        """What the claim holds that is made for it, None on a host and for a claim of the user's."""
+        if self.place.namespace is None or self.place.claim is not None:
+            return None
+        size = parse_quantity(self.place.size or self.component.size)
+        return None if size is None else int(size)
 
     @property
     def more_names(self) -> tuple[str, ...]:
@@ -333,6 +345,23 @@ def refuse_taken_port(order: DeployOrder, endpoint: str) -> None:
                 f"{order.option}.port: {name} is reached at {asked} already",
                 f"Give {order.service.name} another port (deploy.port), or another machine",
             )
+
+
+def refuse_small_disk(order: DeployOrder, site: Site, where: str, has: int) -> None:
+    """Refuse data that would fill their disk: the program stops there, and so may its machine.
+
+    :param has: the bytes of the claim, or those that are free on the disk before anything is stored.
+    :raises RefusedError: with the bound that fits.
+    """
+    stored, room = order.component.size_limit(site), int(has * DISK_SHARE)
+    if stored is not None and stored > room:
+        fits = room // 10**9
+        lower = f"Write deploy.retention: {{gb: {fits}}} or less, or give it more room" if fits else "Give it more room"
+        raise RefusedError(
+            f"{order.option}: {order.component.provider} keeps up to {stored / 1e9:.1f} GB, and {where} has room for "
+            f"{room / 1e9:.1f} GB",
+            lower,
+        )
 
 
 def refuse_other_data(order: DeployOrder, gone: t.Mapping[str, t.Any] | None) -> None:

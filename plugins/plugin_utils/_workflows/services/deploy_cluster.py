@@ -26,7 +26,7 @@ from ..._services.component import Site, drop_controller_keys
 from ..._services.registry.client import ImageName, Registry, digest_of
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
-from .deploy import DeployOrder, Result, describe, refuse_taken_port
+from .deploy import DeployOrder, Result, describe, refuse_small_disk, refuse_taken_port
 from .service_claim import KIND as CLAIM
 from .service_claim import ensure_pvc, is_applied
 
@@ -92,6 +92,10 @@ class ClusterService:
     def ensure_present(self) -> Result:
         """Apply what differs, the claim first, and wait until the pod is ready; a second run sends nothing."""
         order = self.order
+        if order.volume_bytes is not None:
+            refuse_small_disk(
+                order, self.site, f"its claim of {order.place.size or order.component.size}", order.volume_bytes
+            )
         self._require_parts()
         node = self.choose_node()
         if order.component.on_node and not self.address:

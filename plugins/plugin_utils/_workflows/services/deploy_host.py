@@ -22,7 +22,7 @@ from ..._hosts.node_client import NodeClient
 from ..._services.component import Site, certificate_of, fingerprint
 from ..shared import deployed
 from ..shared.release_files import ReleaseFile, find_file, push_files, send_files
-from .deploy import DeployOrder, Result, describe, refuse_taken_port
+from .deploy import DeployOrder, Result, describe, refuse_small_disk, refuse_taken_port
 
 # LoadCredential= came with it.
 _SYSTEMD: t.Final = 247
@@ -155,6 +155,8 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     texts = parts.texts(order, found) if found is not None else []
     facts = read_host(remote, parts, [item["path"] for item in texts])
     refuse_host(order, remote.name, facts)
+    if facts["record"] is None and not facts["data"]:
+        refuse_small_disk(order, parts.site, f"the disk of {parts.site.data} on {remote.name}", facts["free_bytes"])
     if found is not None:
         _refuse_other_keys(order, remote.name, facts, fingerprint(found))
     # Before new credentials are kept: those of a program that cannot be had would stand in the way of another one.

@@ -66,6 +66,15 @@ def test_a_file_is_what_the_table_says_and_its_parts_fit(name: str) -> None:
         assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
 
 
+def test_a_run_leads_to_its_report() -> None:
+    """The column of the label is a link to what the label says."""
+    panels = json.loads((dashboards.FOLDER / "muster-job.json").read_text())["panels"]
+    (found,) = [panel for panel in panels if panel["fieldConfig"]["overrides"]]
+    (override,) = found["fieldConfig"]["overrides"]
+    assert found["targets"][0]["expr"].startswith("muster_run_info") and override["matcher"]["options"] == "report"
+    assert override["properties"][0]["value"][0]["url"] == "${__value.text}"
+
+
 def test_no_two_dashboards_have_one_uid() -> None:
     """Grafana takes none of a folder in which two have one."""
     uids = [json.loads(place.read_text())["uid"] for place in dashboards.FOLDER.glob("*.json")]

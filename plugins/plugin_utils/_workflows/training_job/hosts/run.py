@@ -75,7 +75,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         bound = checkpoint_binding.open_bound(home, job, nodes, asked.run_id)
         datasets = dataset_binding.open_bound(home, job, nodes)
         tracked = tracking.open_bound(home, job, nodes, asked.run_id)
-        watched = push.open_bound(home, job, open_cluster)
+        watched = push.open_bound(home, job, open_cluster, request.options.get("reports_url") or "")
         if request.check:
             plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
             return _check(asked, plan, drilling)

@@ -123,7 +123,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 request, home, before, lambda: _open_cluster(asked)[0], done, before.outcome
             )
         resolved = secrets.resolve_secrets(asked.job, home)
-        watched = push.open_bound(home, asked.job, asked.open_cluster)
+        watched = push.open_bound(home, asked.job, asked.open_cluster, request.options.get("reports_url") or "")
         run, drilling = _decide(asked)
         live = run.find_live()
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.

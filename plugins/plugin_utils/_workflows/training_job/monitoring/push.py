@@ -24,7 +24,7 @@ from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_history import RunHistory
 from .....module_utils._model.run_record import RunRecord
-from .....module_utils._model.service import MONITORING
+from .....module_utils._model.service import MONITORING, check_endpoint
 from .....module_utils._node import files
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
@@ -42,18 +42,27 @@ _LARGEST: t.Final = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoundMonitoring:
-    """The Prometheus of a job, with its credentials. ``board``: the address of a Grafana that is bound, too."""
+    """The Prometheus of a job, with its credentials.
+
+    ``board``: the address of a Grafana that is bound, too; ``reports``: that below which reports of runs are served.
+    """
 
     binding: Binding
     keys: dict[str, str] = dataclasses.field(repr=False)
     board: str = ""
+    reports: str = ""
 
 
-def open_bound(home: StateHome, job: Job, open_cluster: credentials.OpenCluster | None) -> BoundMonitoring | None:
+def open_bound(
+    home: StateHome, job: Job, open_cluster: credentials.OpenCluster | None, reports: str = ""
+) -> BoundMonitoring | None:
     """Return where a job's metrics go, None for a job that names nothing. Nodes need not reach it.
 
-    :raises InputError: when the binding does not exist, is of another kind, or its credentials are not there.
+    :raises InputError: when the binding does not exist, is of another kind, or its credentials are not there; for an
+        address of reports that is none.
     """
+    if reports:
+        check_endpoint(reports, "reports_url")
     if job.monitoring is None:
         return None
     binding = bindings.load_binding(home, job.monitoring, _OPTION)
@@ -64,7 +73,7 @@ def open_bound(home: StateHome, job: Job, open_cluster: credentials.OpenCluster 
         raise InputError(_OPTION, problem, "Name the binding of a Prometheus")
     boards = (item.endpoint for item in bindings.list_bindings(home) if item.provider == BOARD)
     keys = credentials.read_monitoring_keys(binding, _OPTION, open_cluster)
-    return BoundMonitoring(binding, keys, next(boards, ""))
+    return BoundMonitoring(binding, keys, next(boards, ""), reports)
 
 
 def link_dashboard(board: str, record: RunRecord) -> str:
@@ -73,6 +82,11 @@ def link_dashboard(board: str, record: RunRecord) -> str:
     span = f"&from={int(begun * 1000)}" if begun else ""
     to = int(ended * 1000) if ended else "now"
     return f"{board}/d/{DASHBOARD}?var-run={urllib.parse.quote(record.run_id)}{span}&to={to}"
+
+
+def link_report(reports: str, record: RunRecord) -> str:
+    """Return the address of a run's report, empty where reports are not served."""
+    return f"{reports.rstrip('/')}/{urllib.parse.quote(record.run_id)}/report/report.html" if reports else ""
 
 
 class _NewLines:
@@ -136,7 +150,10 @@ class RunMetrics:
         record = load_record(self._folder)
         if record is not None and self._bound.board:
             self._keep_link(link_dashboard(self._bound.board, record))
-        return self._figures.read_samples(record, self._history, self._paces, now) if record else []
+        if record is None:
+            return []
+        report = link_report(self._bound.reports, record)
+        return self._figures.read_samples(record, self._history, self._paces, now, report)
 
     def _keep_link(self, link: str) -> None:
         """Keep where the run's dashboard is, for its report."""

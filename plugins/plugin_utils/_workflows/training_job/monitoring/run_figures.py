@@ -64,8 +64,13 @@ class RankPaces:
             self.seconds[rank] = (at - before[0]) / (step - before[1])
 
 
-def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: float) -> list[Sample]:
-    """Return what is known of a run at a time (Unix seconds); what is unknown has no sample."""
+def read_samples(
+    record: RunRecord, history: RunHistory, paces: RankPaces, now: float, report: str = ""
+) -> list[Sample]:
+    """Return what is known of a run at a time (Unix seconds); what is unknown has no sample.
+
+    :param report: the address of its report, empty where that is not served.
+    """
     own = {"run": record.run_id, "name": str(record.job.get("name") or "")}
     figures: dict[str, float | None] = {
         "active": float(not record.is_ended),
@@ -83,14 +88,14 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
         **_pace_figures(paces),
     }
     samples = [Sample(f"{PREFIX}{key}", value, own) for key, value in figures.items() if value is not None]
-    samples.append(Sample(f"{PREFIX}info", 1.0, {**own, **_words(record)}))
+    samples.append(Sample(f"{PREFIX}info", 1.0, {**own, **_words(record, report)}))
     listed = sorted(paces.seconds.items())[:LISTED]
     samples += [Sample(f"{PREFIX}rank_step_seconds", value, {**own, "rank": str(rank)}) for rank, value in listed]
     newest = record.attempts[-1] if record.attempts and not record.is_ended else None
     return samples + (_node_samples(own, newest) if newest else [])
 
 
-def _words(record: RunRecord) -> dict[str, str]:
+def _words(record: RunRecord, report: str) -> dict[str, str]:
     """Return what is known of a run besides numbers; few values each."""
     lane = (record.fabric or {}).get("lane") or (record.derived or {}).get("lane")
     words = {
@@ -102,6 +107,7 @@ def _words(record: RunRecord) -> dict[str, str]:
         "lane": lane,
         "transport": record.transport_seen,
         "outcome": record.outcome,
+        "report": report,
     }
     return {key: str(value) for key, value in words.items() if value}
 

@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.module_utils._model.service_deploy import Retention
 from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, Peer
 from ansible_collections.muster.training.plugins.plugin_utils._services.monitoring import component as subject
@@ -57,6 +58,39 @@ def test_in_a_cluster_it_finds_exporters_by_itself(tmp_path: pathlib.Path) -> No
     assert "scrape_config_files" not in pathlib.Path(place.files, "prometheus.yml").read_text()
 
 
+GI = 2**30
+
+
+@pytest.mark.parametrize(
+    ("claim", "retention", "words"),
+    [
+        (None, Retention(), ("30d", "10GB")),
+        (20 * GI, Retention(), ("30d", "10GB")),
+        (GI, Retention(), ("30d", "858MB")),
+        (GI, Retention(gb=3), ("30d", "3GB")),
+        (None, Retention(days=400, gb=200), ("400d", "200GB")),
+    ],
+)
+def test_it_keeps_no_more_than_its_claim_holds(
+    tmp_path: pathlib.Path, claim: int | None, retention: Retention, words: tuple[str, str]
+) -> None:
+    place = site(tmp_path, volume_bytes=claim, retention=retention)
+    said = [word for word in subject.command(place) if ".retention." in word]
+    assert said == [
+        f"--storage.tsdb.retention.{name}={word}" for name, word in zip(("time", "size"), words, strict=True)
+    ]
+
+
+def test_the_real_one_has_the_bounds_of_a_small_claim(tmp_path: pathlib.Path) -> None:
+    place = site(tmp_path, volume_bytes=GI, retention=Retention(days=7))
+    made = make(place)
+    ca = base64.b64decode(made[TLS_CERTIFICATE]).decode()
+    with serving(place, ca):
+        user = f"{made[web_login.USER]}:{made[web_login.PASSWORD]}"
+        told = json.loads(ask(place, ca, "/api/v1/status/runtimeinfo", user)[1])["data"]["storageRetention"]
+    assert told == "1w or 858MiB" or told == "1w or 858MB", told
+
+
 def test_it_is_bound_and_takes_the_metrics_of_a_run(tmp_path: pathlib.Path) -> None:
     world, place = RunWorld(tmp_path), site(tmp_path / "own")
     made = make(place)
@@ -91,6 +125,8 @@ def test_it_is_bound_and_takes_the_metrics_of_a_run(tmp_path: pathlib.Path) -> N
         ({"host": "a", "alertmanager": "10.0.0.5:9093"}, "deploy.alertmanager: is not the address of a server"),
         ({"host": "a", "alertmanager": "Alerts"}, "deploy.alertmanager: must be lower-case letters"),
         ({"host": "a", "login": True}, "deploy.login: is for kind: tracking"),
+        ({"host": "a", "retention": {"gb": 0}}, "deploy.retention.gb: must be at least 1"),
+        ({"host": "a", "retention": {"weeks": 1}}, "deploy.retention.weeks"),
     ],
 )
 def test_what_cannot_be_deployed_is_named(deploy: dict[str, t.Any], words: str) -> None:

@@ -128,6 +128,27 @@ def test_the_pod_is_bound_to_a_permanent_node_and_stays_there(tmp_path: pathlib.
     assert service(tmp_path, cluster, rented).choose_node() == "d-owned"
 
 
+def test_metrics_that_would_fill_their_claim_are_refused(tmp_path: pathlib.Path) -> None:
+    place = {"namespace": "m", "image": IMAGE, "node": "a", "size": "5Gi"}
+    about = {"name": "own", "kind": "monitoring", "mode": "deploy"}
+
+    def bring(**deploy: t.Any) -> None:
+        (parsed,) = parse_services([{**about, "deploy": {**place, **deploy}}])
+        assert parsed.deploy is not None
+        component, home = find_component("monitoring", None, "x"), StateHome({"path": str(tmp_path)}, "c")
+        order = DeployOrder(
+            parsed, parsed.deploy, component, home, tmp_path, DigestLock(tmp_path / "l"), "", True, 1, {}
+        )
+        client: t.Any = Cluster(node("a"))
+        ClusterService(order, client, lambda _line: None, "10.0.0.1").ensure_present()
+
+    with pytest.raises(RefusedError, match=r"keeps up to 9.0 GB, and its claim of 5Gi has room for 4.3 GB") as told:
+        bring(retention={"gb": 9})
+    assert told.value.fix == "Write deploy.retention: {gb: 4} or less, or give it more room"
+    with pytest.raises(RefusedError, match="there is no namespace m"):
+        bring()
+
+
 def test_a_cluster_without_one_is_refused(tmp_path: pathlib.Path) -> None:
     cluster = Cluster(node("a-rented"))
     with pytest.raises(RefusedError, match="no Node that is not rented"):

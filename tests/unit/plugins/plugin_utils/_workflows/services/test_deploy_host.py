@@ -18,7 +18,13 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    host_agent,
+    host_blobs,
+    host_service,
+    placed_files,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import downloads
 from ansible_collections.muster.training.plugins.plugin_utils._services import components, hashicorp_vault
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import BringUp
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
@@ -129,6 +135,27 @@ def test_it_is_deployed_once_and_then_only_looked_at(world: World) -> None:
     assert "DynamicUser=yes" in unit and "LoadCredential=s3.json:/etc/muster/services/store/s3.json" in unit
     assert world.secret not in unit
     assert world.secret in (world.host.root / "etc/muster/services/store/s3.json").read_text()
+
+
+def test_a_disk_that_metrics_would_fill_is_refused_before_anything_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = downloads.default_version("prometheus")
+    with tarfile.open(world.release / f"prometheus-{version}.linux-amd64.tar.gz", "w:gz") as packed:
+        packed.add(world.root / "weed", f"prometheus-{version}.linux-amd64/prometheus")
+    monitoring: Dict = {"kind": "monitoring", "resources": []}
+    monkeypatch.setattr(host_blobs, "free_bytes", lambda _place: 6_000_000_000)
+    with pytest.raises(RefusedError, match=r"keeps up to 10.0 GB, and the disk of .* on a has room for 4.8 GB") as told:
+        world.deploy(**monitoring)
+    assert told.value.fix == "Write deploy.retention: {gb: 4} or less, or give it more room"
+    assert world.host.asked == ["look"] and not list((world.root / "home").rglob("*.credentials"))
+    fits: Dict = {**monitoring, "deploy": {"retention": {"gb": 4}}}
+    assert world.deploy(**fits)["changed"]
+    unit = (world.host.root / "etc/systemd/system/muster-store.service").read_text()
+    assert "--storage.tsdb.retention.size=4GB" in unit
+    # What it has stored since is a part of the bound.
+    monkeypatch.setattr(host_blobs, "free_bytes", lambda _place: 2_000_000_000)
+    assert not world.deploy(**fits)["changed"]
 
 
 def test_a_change_of_the_port_is_sent_without_the_program(world: World) -> None:

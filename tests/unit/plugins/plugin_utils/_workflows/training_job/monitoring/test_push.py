@@ -17,7 +17,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.binding imp
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.monitoring import push
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_report import write_run_report
 from ansible_collections.muster.training.tests.support import prometheus_program
 from ansible_collections.muster.training.tests.support.kube_api import free_port
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
@@ -55,7 +57,8 @@ def test_a_real_prometheus_has_the_metrics_of_a_run(world: RunWorld, tmp_path: p
             json.dumps({**found, "name": "board", "provider": "grafana", "endpoint": "https://board:3000"})
         )
         job = world.job(sys.executable, "-c", STEPS, monitoring="metrics")
-        assert world.play(job)["run"]["outcome"] == "succeeded"
+        done = world.play(job, reports_url="https://reports.example.com/lab/")
+        assert done["run"]["outcome"] == "succeeded"
         linked = load_run(world.root / "home" / "default" / "runs" / world.run_id).monitoring
         assert linked and linked["dashboard"].startswith(
             f"https://board:3000/d/muster-job?var-run={world.run_id}&from=1"
@@ -73,6 +76,11 @@ def test_a_real_prometheus_has_the_metrics_of_a_run(world: RunWorld, tmp_path: p
         assert {labels["node"] for labels, _value in nodes} == {"a", "b"}
         info = dict(server.query(f"muster_run_info{run} and on (run) muster_run_active{run}")[0][0])
         assert info["name"] == "x" and info["backend"] == "hosts" and "team" not in info
+        # A web server of the folder ``runs`` answers it with the report that is written there.
+        home = StateHome({"path": str(world.root / "home")}, "default")
+        written = pathlib.Path(str(write_run_report(home, world.run_id, (), None, False)["html"]))
+        below = written.resolve().relative_to((world.root / "home" / "default" / "runs").resolve())
+        assert info["report"] == f"https://reports.example.com/lab/{below}"
     assert not [line for line in world.said.lines if "metrics are not sent" in line]
 
 
