@@ -31,10 +31,11 @@ from ansible_collections.muster.training.tests.lab import kube_said
 from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_drills import Scene
-from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
+from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command, training
 from ansible_collections.muster.training.tests.lab.kube_registry import registry
+from ansible_collections.muster.training.tests.lab.test_fabric_cluster import Fabric
 from ansible_collections.muster.training.tests.support import prometheus_program
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab, not_run
 
 __all__ = ["kube_lab"]
 
@@ -251,6 +252,15 @@ def test_ranks_that_stand_still_and_one_that_is_slow_are_told_at_the_webhook(wor
         assert world.query("muster_run_slowest_rank")[0]["value"][1] == "1"
         lab.kubectl("exec", pod, "-n", world.space, "--", "rm", "/tmp/slow")
         assert until(lambda: "RunStraggler" in world.hook.names("resolved"), 180), world.hook.told
+        # A rank that gets the processor for a tenth of the time.
+        world.hook.told.clear()
+        began = time.monotonic()
+        with starved(world, Scene(controller, "steps", play, job).pod(0)["spec"]["nodeName"]):
+            assert until(lambda: "RunStraggler" in world.hook.names(), 180), world.query("muster_run_rank_step_seconds")
+        NOTES.append(
+            f"monitoring: a rank starved -> RunStraggler at the webhook after {time.monotonic() - began:.0f} s"
+        )
+        assert world.query("muster_run_slowest_rank")[0]["value"][1] == "0"
     finally:
         for node in lab.nodes:
             with contextlib.suppress(Exception):
@@ -261,6 +271,55 @@ def test_ranks_that_stand_still_and_one_that_is_slow_are_told_at_the_webhook(wor
                     "pkill -CONT -f [M]USTER_METRICS_FILE; pkill -KILL -f [M]USTER_METRICS_FILE || true",
                 )
         play.stop()
+
+
+@contextlib.contextmanager
+def starved(world: World, node: str) -> t.Iterator[None]:
+    """Have the ranks of a node run for a tenth of the time as long as the block lasts."""
+    match, stop = "[M]USTER_METRICS_FILE", "/tmp/fed"
+    loop = f"rm -f {stop}; while [ ! -e {stop} ]; do pkill -STOP -f {match}; sleep 2; pkill -CONT -f {match}; sleep 0.2; done"
+    world.lab.on_node(node, "sh", "-c", f"({loop}) >/dev/null 2>&1 &")
+    try:
+        yield
+    finally:
+        world.lab.on_node(node, "sh", "-c", f"touch {stop}; sleep 3; pkill -CONT -f {match} || true")
+
+
+@pytest.mark.torch
+def test_ranks_that_use_tcp_where_rdma_was_proven_are_told(world: World) -> None:
+    """Their own sockets say it, while they train. What the fabric test proved is written by the test: no RDMA is here."""
+    lab, controller = world.lab, world.controller
+    if not lab.torch:
+        not_run("the cluster has no torch (MUSTER_TORCH_PYTHON)")
+    fabric = Fabric(lab, controller.team, controller.folder)
+    try:
+        _, output = fabric.verify(muster_fabric_allow_unproven=True)
+        (place,) = (controller.folder / "state").glob("*/fabric.json")
+        document = json.loads(place.read_text())
+        for entry in document["islands"]:
+            if entry["island"] == "lab":
+                proven = {**entry["transport"], "verdict": "rdma_gdr", "expected": "rdma_gdr"}
+                entry |= {"transport": proven, "lane": "A"}
+        place.write_text(json.dumps(document))
+        world.hook.told.clear()
+        job = training(lab, f"{world.space}-tcp", 900, 0.2, monitoring="metrics")
+        began = time.monotonic()
+        play = controller.start("train", {**job, "resources": {"cpu": 1.2, "memory": "2Gi"}}, muster_run_id="tcp")
+        try:
+            told = lambda: [item for item in world.hook.told if item["labels"]["alertname"] == "RunOnTcp"]  # noqa: E731
+            assert until(lambda: play.ended or bool(told()), 180) and told(), (
+                play.output[-3000:],
+                world.query("muster_run_info"),
+            )
+            NOTES.append(
+                f"monitoring: ranks on TCP -> RunOnTcp at the webhook {time.monotonic() - began:.0f} s after train"
+            )
+            assert told()[0]["labels"]["run"] == "tcp" and "verify_fabric" in told()[0]["annotations"]["fix"]
+        finally:
+            play.stop()
+            controller.play("cancel", muster_run_id="tcp")
+    finally:
+        lab.unlabel()
 
 
 def test_it_goes_and_takes_nothing_of_others(world: World) -> None:

@@ -42,6 +42,8 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
         f"{_DEPLOY}_host.py::test_a_disk_that_metrics_would_fill_is_refused_before_anything_is_stored", "has room for 4.8 GB"),
     "retention larger than the claim": (
         f"{_DEPLOY}_cluster.py::test_metrics_that_would_fill_their_claim_are_refused", "has room for 4.3 GB"),
+    "a scrape over a relay that is slow": (
+        "tests/unit/roles/monitoring_files/test_role.py::test_prometheus_reads_what_the_role_writes", "scrape_timeout: 14s"),
     "a GPU for which nothing answers": (f"{_UNIT}/test_gpu_textfile.py::test_gpus_that_nothing_answers_for", "readable"),
 }  # fmt: skip
 

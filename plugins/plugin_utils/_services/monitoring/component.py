@@ -28,7 +28,8 @@ _MEMORY: t.Final = "450MiB"
 def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
     """Return the settings, the user, the rules, and key and certificate."""
     config: dict[str, t.Any] = {
-        "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
+        # A rented node may be behind a relay, and answers late.
+        "global": {"scrape_interval": "15s", "scrape_timeout": "14s", "evaluation_interval": "15s"},
         # Metrics of jobs come late where a connection was cut.
         "storage": {"tsdb": {"out_of_order_time_window": "30m"}},
         "rule_files": [f"{site.files}/{RULES.name}"],

@@ -44,6 +44,7 @@ def test_prometheus_reads_what_the_role_writes(tmp_path: pathlib.Path) -> None:
         '["10.0.0.1:9100"]',
         '["[fd00::2]:9100"]',
         'node: "gpu-2"',
+        "scrape_timeout: 14s",
         "job_name: muster-dcgm",
         '"10.0.0.9:9400"',
     ):
