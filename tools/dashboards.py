@@ -145,11 +145,11 @@ def _build_panel(number: int, panel: Panel, place: t.Mapping[str, int]) -> dict[
     }
 
 
-def _place(panels: t.Sequence[Panel]) -> list[dict[str, int]]:
-    """Return where each panel is: side by side, and below one another where a row is full."""
+def place_panels(kinds: t.Iterable[str]) -> list[dict[str, int]]:
+    """Return where panels of these kinds are on the grid: side by side, and below one another where a row is full."""
     places, x, y, height = [], 0, 0, 0
-    for panel in panels:
-        width, high = _SIZES[panel.kind]
+    for kind in kinds:
+        width, high = _SIZES[kind]
         if x + width > _COLUMNS or (height and high != height):
             x, y = 0, y + height
         places.append({"x": x, "y": y, "w": width, "h": high})
@@ -186,7 +186,9 @@ def build(name: str) -> dict[str, t.Any]:
         "annotations": {"list": marks},
         "panels": [
             _build_panel(number, panel, place)
-            for number, (panel, place) in enumerate(zip(panels, _place(panels), strict=True), 1)
+            for number, (panel, place) in enumerate(
+                zip(panels, place_panels(panel.kind for panel in panels), strict=True), 1
+            )
         ],
     }
 

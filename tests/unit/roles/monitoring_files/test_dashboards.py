@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 import pathlib
@@ -22,7 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.tests.support import prometheus_program
 from ansible_collections.muster.training.tests.support.alert_cases import HEALTHY
 from ansible_collections.muster.training.tests.support.kube_api import free_port
-from ansible_collections.muster.training.tools import dashboards
+from ansible_collections.muster.training.tools import dashboard_picture, dashboards
 
 # Nothing is there where all is well.
 EMPTY_WHEN_WELL = {"Alerts", "Rented without a run, USD an hour", "Errors of GPUs (Xid)"}
@@ -114,3 +115,11 @@ def test_every_query_is_executed_and_finds_series(tmp_path: pathlib.Path) -> Non
             for mark in board["annotations"]["list"]:
                 server.query(mark["target"]["expr"].replace("$run", "r"))
         assert asked > 40 and {*empty} == EMPTY_WHEN_WELL, (asked, empty)
+        for name, (_title, panels) in dashboards.DASHBOARDS.items():
+            source, now = dashboard_picture.Source(server.url), time.time()
+            picture = dashboard_picture.draw(name, source, dashboard_picture.Span(now - 600, now, "r"))
+            # Text of pictures is text: those without data are named below the others.
+            said = html.unescape(picture)
+            assert all(panel.title in said for panel in panels), name
+            assert (EMPTY_WHEN_WELL & {panel.title for panel in panels} != set()) == ("Without data: " in said)
+            assert "var(--" not in picture
