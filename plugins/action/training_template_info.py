@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..module_utils._model.job_catalogue import join_answers
-from ..module_utils._model.launch_file import LaunchAnswers
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows.training_template_info.catalogue import TemplateRequest, read_catalogue
 
 
 class ActionModule(WorkflowAction):
@@ -34,6 +31,11 @@ class ActionModule(WorkflowAction):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
+        # Late: Ansible loads this class in each play of train and services, and most skip the task.
+        from ..module_utils._model.job_catalogue import join_answers
+        from ..module_utils._model.launch_file import LaunchAnswers
+        from ..plugin_utils._workflows.training_template_info.catalogue import TemplateRequest, read_catalogue
+
         variable = options["inputs_variable"]
         # A variable is taken as it was written: Ansible has not evaluated it.
         inputs = join_answers(variable, variables) if variable else options["inputs"]
