@@ -14,6 +14,7 @@ from ansible_collections.muster.training.tests.unit.bad_input import test_bad_in
 _UNIT: t.Final = "tests/unit/plugins/plugin_utils/_services/monitoring"
 _PUSH: t.Final = "tests/unit/plugins/plugin_utils/_workflows/training_job/monitoring/test_push.py"
 _DEPLOY: t.Final = "tests/unit/plugins/plugin_utils/_workflows/services/test_deploy"
+_STACK: t.Final = "tests/kube_api/test_exporter_stack.py"
 _BOARDS: t.Final = "tests/unit/roles/monitoring_files/test_dashboards.py"
 _REAL: t.Final = f"{_UNIT}/test_prometheus.py::test_a_real_one_takes_figures_once_its_receiver_is_on"
 # Item -> the test that shows it, and words that are in it.
@@ -44,6 +45,16 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
         f"{_DEPLOY}_cluster.py::test_metrics_that_would_fill_their_claim_are_refused", "has room for 4.3 GB"),
     "a scrape over a relay that is slow": (
         "tests/unit/roles/monitoring_files/test_role.py::test_prometheus_reads_what_the_role_writes", "scrape_timeout: 14s"),
+    "a port that another program has": (
+        "tests/unit/roles/exporters/test_role.py::test_another_program_at_its_port_is_refused", "port"),
+    "a node_exporter that is there already": (
+        "tests/unit/roles/exporters/test_role.py::test_a_node_exporter_that_is_there_is_kept", "kept"),
+    "kube-prometheus-stack with the operator's definitions": (
+        f"{_STACK}::test_exporters_of_others_are_kept_and_an_operator_gets_rules_and_dashboards", "muster-rules"),
+    "an operator asked for where there is none": (
+        f"{_STACK}::test_exporters_of_others_are_kept_and_an_operator_gets_rules_and_dashboards", "serves no PrometheusRule"),
+    "a Prometheus that is only to be read": (
+        f"{_UNIT}/test_prometheus.py::test_what_refuses_figures_is_asked_once", "405"),
     "a GPU for which nothing answers": (f"{_UNIT}/test_gpu_textfile.py::test_gpus_that_nothing_answers_for", "readable"),
 }  # fmt: skip
 
