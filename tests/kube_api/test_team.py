@@ -18,13 +18,21 @@ import typing as t
 import pytest
 import yaml
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import kubeconfig
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_acceptance import parts
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    run as kubernetes_run,
+)
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 Dict = dict[str, t.Any]
 DEFINITIONS = pathlib.Path(__file__).parents[1] / "fixtures" / "crds" / "kueue.json.gz"
@@ -213,6 +221,42 @@ def test_a_job_without_a_queue_gets_no_gpu_past_the_quota(member: Client, client
             continue
         with pytest.raises(KubeError, match="exceeded quota: muster-team"):
             client.create(pod)
+
+
+def check(admin: Admin, member: Client, folder: pathlib.Path, **changes: t.Any) -> list[str]:
+    """Return what check mode of a job says to a member."""
+    value = {"name": "gang", "nodes": 2, "image": "i:1", "script": "/t.py", "resources": {"cpu": 2}, **changes}
+    value["placement"] = {"backend": "kubernetes", "engine": "indexed_job"}
+    said = Said()
+    options = {"cluster": "default", "kubeconfig": str(admin.file(member.namespace)), "wait": False}
+    asked = RunRequest(options, [], {}, folder, True, lambda _names: pytest.fail("no host is asked"), said)
+    kubernetes_run.run(asked, StateHome({"path": str(folder / "own")}, "default"), parse_job(value))
+    return said.lines
+
+
+def test_a_check_of_a_member_says_what_the_quota_has_left(
+    admin: Admin, client: Client, member: Client, tmp_path: pathlib.Path
+) -> None:
+    """What Kueue would decide, by the team's own ClusterQueue; that of others cannot be read."""
+    with pytest.raises(KubeError):
+        member.get(f"{KUEUE}/ClusterQueue", "rival")
+    assert not [line for line in check(admin, member, tmp_path) if "asked" in line]
+    with pytest.raises(RefusedError, match=r"never be admitted: 10 CPU asked, ClusterQueue speech has 8"):
+        check(admin, member, tmp_path, resources={"cpu": 5})
+    row = {"name": "cpu", "total": "6", "borrowed": "0"}
+    taken = {"flavorsReservation": [{"name": "muster", "resources": [row]}], "pendingWorkloads": 1}
+    client.patch(f"{KUEUE}/ClusterQueue", "speech", {"status": taken}, subresource="status")
+    (said,) = [line for line in check(admin, member, tmp_path) if "asked" in line]
+    assert said.endswith(
+        "would wait: 4 CPU asked, ClusterQueue speech has 8 (6 in use, 2 left); 1 job waits there already"
+    )
+    # A team of before, whose members may not read it.
+    client.delete("rbac.authorization.k8s.io/v1/ClusterRoleBinding", "muster-team-speech-reader")
+    until = time.monotonic() + 10
+    while not (told := [line for line in check(admin, member, tmp_path) if "not known" in line]):
+        assert time.monotonic() < until
+    assert "the quota of queue main cannot be read with this kubeconfig" in told[-1]
+    admin.play("speech")
 
 
 def test_readers_of_nodes(admin: Admin) -> None:

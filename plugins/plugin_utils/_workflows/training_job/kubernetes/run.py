@@ -23,6 +23,7 @@ from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
+from ...._kube.placement import admission
 from ...shared import cluster_identity, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
@@ -267,6 +268,8 @@ def _check(run: ClusterRun) -> Result:
         leader_lease.require_free(run.client, plan, run.asked.home, bool(run.asked.request.options.get("take_over")))
     else:
         submit.dry_run(run.client, plan, live)
+        for line in admission.predict(run.client, plan):
+            run.asked.request.progress.say(f"warning: {line}")
     run.asked.say_plan(not follows, f"in namespace {run.decision.namespace}")
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
     return {
