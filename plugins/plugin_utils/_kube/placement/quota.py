@@ -26,8 +26,8 @@ class Quota:
     """One limit that a gang counts against.
 
     ``shares``: by resource (how much there is, how much of it is taken) of each flavor, of which a gang gets one.
-    ``is_counted``: what is taken is known. ``borrows``: more may be borrowed from this cohort. ``covers_all``: what it has no quota for is refused.
-    ``waiting``: how many jobs wait for it already.
+    ``is_counted``: what is taken is known. ``borrows``: more may be borrowed from this cohort. ``covers_all``: what it
+    has no quota for is refused. ``waiting``: how many jobs wait for it already.
     """
 
     title: str

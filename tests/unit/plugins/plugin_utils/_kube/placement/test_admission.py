@@ -76,12 +76,8 @@ def test_a_run_that_would_never_be_admitted_is_refused() -> None:
 
 def test_what_may_not_be_read_is_said_as_not_known() -> None:
     said = predict(FORBIDDEN, FORBIDDEN)
-    assert said == [
-        "ResourceQuotas of namespace team-a cannot be read with this kubeconfig: whether it has room for this run is "
-        "not known (8 cpu asked)",
-        "the quota of queue main cannot be read with this kubeconfig: whether it has room for this run is not known "
-        "(8 cpu asked)",
-    ]
+    unknown = "cannot be read with this kubeconfig: whether it has room for this run is not known (8 cpu asked)"
+    assert said == [f"ResourceQuotas of namespace team-a {unknown}", f"the quota of queue main {unknown}"]
     with pytest.raises(KubeError):
         predict(KubeError("listing", "away", status=503), None)
     (wrong,) = predict([resource_quota({"pods": "many"})], None)
