@@ -100,10 +100,12 @@ def judge_resumes(
     """
     found: list[Resume] = []
     earlier: list[AttemptSteps] = []
+    # Of a run that shows its checkpoints at all, one that is not shown was not saved.
+    is_shown = any(attempt.saved_steps is not None for attempt in attempts)
     for index, attempt in enumerate(attempts):
         if index in anew:
             earlier = []
-        found.append(_judge_resume(attempt, earlier, interval_steps))
+        found.append(_judge_resume(attempt, earlier, interval_steps, is_shown=is_shown))
         earlier.append(attempt)
     return found
 
@@ -113,7 +115,9 @@ def describe_uneven(how: str) -> Resume:
     return Resume(False, f"did not resume as one gang: {how}")
 
 
-def _judge_resume(attempt: AttemptSteps, earlier: t.Sequence[AttemptSteps], interval_steps: int | None) -> Resume:
+def _judge_resume(
+    attempt: AttemptSteps, earlier: t.Sequence[AttemptSteps], interval_steps: int | None, *, is_shown: bool
+) -> Resume:
     stepped = [item for item in earlier if item.first_step is not None and item.last_step is not None]
     first = attempt.first_step
     if not stepped or first is None:
@@ -130,7 +134,7 @@ def _judge_resume(attempt: AttemptSteps, earlier: t.Sequence[AttemptSteps], inte
         )
     if first > origin:
         return Resume(True)
-    if _had_nothing_to_resume(attempt, reached - origin + 1, interval_steps):
+    if is_shown or _had_nothing_to_resume(attempt, reached - origin + 1, interval_steps):
         return Resume(None)
     return Resume(
         False, f"did not resume: it began at step {first} again after step {reached}, and reported no checkpoint"

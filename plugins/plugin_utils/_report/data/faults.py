@@ -22,7 +22,8 @@ Proof = t.Literal["proven", "fresh", "unproven", "contradicted"]
 class Fault:
     """One fault after which the job started again. ``reasons`` say what is missing or wrong; empty when proven.
 
-    ``fresh`` is a restart at step 0 with no checkpoint known: nothing was wrong, and nothing was proven.
+    ``fresh`` is a restart from the beginning before any checkpoint: nothing was wrong, and nothing was proven.
+    ``had_checkpoint``: one was saved before it, or the run came back from one, so that there was something to resume.
 
     :ivar step: furthest step reached before the fault. :ivar resumed_from: step of the checkpoint that was loaded.
     :ivar seconds_lost: last step before the fault to the first step after it, as the run record counts them.
@@ -42,6 +43,7 @@ class Fault:
     steps_lost: int | None = None
     seconds_lost: float | None = None
     settled: AttemptView | None = None
+    had_checkpoint: bool = True
 
     @property
     def world_size(self) -> int | None:
@@ -79,6 +81,7 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
     reached: int | None = None
     began = next((attempt.first_step for attempt in attempts if attempt.first_step is not None), None)
     saved: list[int] = []
+    is_shown = promise.declared is not None or any(item.segment and item.segment.checkpoints for item in attempts)
     for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
         furthest = furthest_step(before)
         reached = reached if furthest is None else furthest
@@ -92,7 +95,7 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
         )
         faults.append(
             _judge_restart(
-                number, (before, after), settled, Reached(began, reached, tuple(saved)), promise, not_resumed
+                number, (before, after), settled, Reached(began, reached, tuple(saved), is_shown), promise, not_resumed
             )
         )
     costs = restart_costs(attempts)
@@ -108,11 +111,26 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reached:
-    """What a run had come to at a fault: its first step ever, its last one, and its checkpoints."""
+    """What a run had come to at a fault: its first step ever, its last one, and its checkpoints.
+
+    ``is_shown``: the run shows its checkpoints at all, so that one that is not among them was not saved.
+    """
 
     began: int | None
     last: int | None
     saved: tuple[int, ...]
+    is_shown: bool = False
+
+    def is_nothing_for(self, after: AttemptView) -> bool:
+        """Return whether an attempt began from the beginning because there was no checkpoint yet."""
+        return self.is_shown and not self.saved and not after.resumed_from and self._is_beginning(after)
+
+    def has_checkpoint_for(self, after: AttemptView) -> bool:
+        """Return whether a checkpoint is known that an attempt could resume, or resumed."""
+        return bool(self.saved or after.resumed_from or (after.steps and not self._is_beginning(after)))
+
+    def _is_beginning(self, after: AttemptView) -> bool:
+        return bool(after.steps) and after.steps[0].step == self.began
 
 
 def _judge_restart(
@@ -128,7 +146,7 @@ def _judge_restart(
     repeated = _repeated_steps(settled, reached) if resumed is None else None
     wrong = [reason for reason in (not_resumed, *_contradictions(before, settled, reached, promise)) if reason]
     missing = [] if not_resumed else list(_missing_proof(before, settled, reached, promise, repeated))
-    proven = resumed or (resumed is None and repeated is not None)
+    proven = resumed or (resumed is None and repeated is not None and not reached.is_nothing_for(settled))
     return Fault(
         number=number,
         attempt=before,
@@ -141,6 +159,7 @@ def _judge_restart(
         reasons=tuple(wrong + missing),
         steps_lost=repeated,
         settled=settled,
+        had_checkpoint=reached.has_checkpoint_for(settled),
     )
 
 
@@ -191,9 +210,9 @@ def _missing_proof(
         yield "no step followed the restart"
     elif not promise.steps_known:
         yield "the step counter begins anew in each epoch, so that no step says where it resumed"
-    elif resumed is None:
+    elif resumed is None and not reached.is_nothing_for(after):
         yield from _missing_by_counter(segment, reached, promise, repeated, _stride(before, after))
-    elif not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
+    elif resumed is not None and not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
         yield f"the first step afterwards is {segment.steps[0].step}"
     # A program that was ended between saving a checkpoint and saying so resumes from its very last step.
     unsaid = resumed == reached.last and resumed is not None and resumed > max(saved, default=0)

@@ -16,6 +16,7 @@ from ....module_utils._model.run_record import STANDING
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
+from ..data.faults import Fault
 from ..data.load import STOPS, Log
 from ..data.run_model import RunModel
 from .verdict import split_detail
@@ -200,17 +201,31 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
     for fault in model.faults:
         if fault.proof == "contradicted":
             yield Advice(f"Fault {fault.number} was not resumed correctly: {'; '.join(fault.reasons)}.")
-    if any(fault.proof == "unproven" for fault in model.faults):
+    if any(fault.proof == "unproven" and fault.had_checkpoint for fault in model.faults):
         yield Advice(
             "A resume is not proven. Have the program report the step from which it resumed (resumed_from_step in "
             "MUSTER_METRICS_FILE, or metrics.resume_pattern), or declare checkpoints.interval_steps; then drill it, "
             f"which starts a run of its own{describe_given(model.values_not_kept)}.",
             _play(model, "drill", named=True),
         )
+    early = [fault for fault in model.faults if fault.proof in ("fresh", "unproven") and not fault.had_checkpoint]
+    if early:
+        # That the job saves nothing at all is advised above.
+        lost = sum(fault.steps_lost or 0 for fault in early)
+        cost = f" with {fmt.plural(lost, 'step')} made again" if lost else ""
+        yield Advice(
+            f"{_list_faults(early)} came before any checkpoint: there was nothing to resume, and the job started from "
+            f"the beginning{cost}."
+        )
     worst = max((fault.steps_lost or 0 for fault in model.faults), default=0)
     if model.interval is not None and worst > model.interval:
         text = f"A fault cost {worst} steps, more than the {model.interval} between checkpoints: is every one complete?"
         yield Advice(text)
+
+
+def _list_faults(faults: t.Sequence[Fault]) -> str:
+    numbers = [str(fault.number) for fault in faults]
+    return f"Fault {numbers[0]}" if len(numbers) == 1 else f"Faults {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _advise_saves(model: RunModel) -> t.Iterator[Advice]:

@@ -104,7 +104,7 @@ def _check_resume(fault: Fault) -> ReportCheck:
     if fault.reasons:
         message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
-        message = f"{describe_fault(fault)}: no checkpoint had been recorded; the job started again at step 0"
+        message = f"{describe_fault(fault)}: no checkpoint had been saved; the job started again from the beginning"
     elif fault.resumed_from is None:
         message = (
             f"{describe_fault(fault)}: {fault.steps_lost} steps were repeated by the program's own step counter, "

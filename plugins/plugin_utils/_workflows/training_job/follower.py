@@ -11,7 +11,7 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
+from ....module_utils._model import begun_steps, full_disk, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import plain_lines
 from ....module_utils._model.job import Job
@@ -100,6 +100,7 @@ class Follower:
         self._printed = printed_steps.PrintedSteps(printed, job.metrics.preset)
         self._readers: dict[str, metric_lines.LineReader] = {}
         self.begun = begun_steps.BegunSteps()
+        self._full = full_disk.FullDisks()
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
         self._said_of_replicas: set[str] = set()
@@ -152,6 +153,10 @@ class Follower:
         uneven = self._find_uneven()
         if uneven:
             return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
+        full = self._full.find_end(self.story.attempts)
+        if full:
+            failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
+            return RunOutcome("failed", failure.exit_code, "disk_full", full[1], full[0].node)
         if self.stalled_s is not None and self._awaits_proof():
             stood = stall.describe(self.stalled_s, self.story.pace_meter.read())
             return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
@@ -177,6 +182,7 @@ class Follower:
     def _take_event(self, line: t.Mapping[str, t.Any]) -> None:
         self.story.event(line)
         self.begun.event(line)
+        self._full.event(line)
 
     def _say_event(self, line: t.Mapping[str, t.Any]) -> None:
         """Say what a node did about checkpoints before its ranks began."""
@@ -291,7 +297,18 @@ class Follower:
             self._take_reported(node, text)
         elif stream == "log":
             _bound_log(place)
+            self._note_full_disk(node, text)
             self._parse_log(node, text, times)
+
+    def _note_full_disk(self, node: str, text: str) -> None:
+        """Record and say, once for each attempt, that a rank found no space on a disk."""
+        found = full_disk.find_no_space(node, text)
+        number = self.story.attempts[-1].n if self.story.attempts else 0
+        if found is None or not number or self._full.knows(number):
+            return
+        self.record_event(full_disk.KIND, attempt=number, node=node, detail=found.place)
+        self._full.event({"kind": full_disk.KIND, "attempt": number, "node": node, "detail": found.place})
+        self.progress.say(f"warning: attempt {number}: {found.describe()}. Free space there while the run continues")
 
     def _take_reported(self, node: str, text: str) -> None:
         for line in files.parse_json_lines(text):

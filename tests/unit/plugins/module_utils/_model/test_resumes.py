@@ -41,6 +41,8 @@ def made(first: int | None, last: int | None, saved: tuple[int, int] | None = No
         ([made(1, 41), made(1, 60)], False, "began at step 1 again after step 41, and reported no checkpoint"),
         ([made(1, 41), made(41, 60)], True, ""),
         ([made(1, 3), made(1, 60, mark=0)], None, ""),
+        # It shows its checkpoints: before the first fault there was none.
+        ([made(1, 41), made(1, 60, (50, 60))], None, ""),
         ([made(None, None), made(1, 60)], None, ""),
         ([made(1, 41, (10, 40)), made(None, None)], None, ""),
         ([made(1, 41, (10, 40)), made(None, None), made(1, 60)], False, "although a checkpoint of step 40"),

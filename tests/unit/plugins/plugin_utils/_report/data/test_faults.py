@@ -11,6 +11,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     load_run,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.advice import advise
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
     FIXTURES,
     ZERO,
@@ -83,6 +84,29 @@ def test_a_job_that_may_change_its_size_may_do_so() -> None:
 def test_a_restart_with_nothing_saved_proves_nothing_and_fails_nothing() -> None:
     found = case([start(0, 0), *steps(1, 1, 7), start(5, 0), *steps(6, 1, 9)])
     assert [(item.proof, item.steps_lost) for item in found.faults] == [("fresh", 7)]
+
+
+@pytest.mark.parametrize("mark", [None, 0])
+def test_a_fault_before_the_first_checkpoint_left_nothing_to_resume(mark: int | None) -> None:
+    """The program shows its checkpoints later: at the fault there was none."""
+    late = [{"at": ZERO + 40, "checkpoint_step": 20}, {"at": ZERO + 50, "checkpoint_step": 30}]
+    found = case([start(0, None), *steps(1, 1, 7), start(9, mark), *steps(10, 1, 30), *late])
+    assert [(item.proof, item.reasons, item.steps_lost) for item in found.faults] == [("fresh", (), 7)]
+    assert not found.faults[0].had_checkpoint
+    (told,) = [item.text for item in advise(found) if "resume" in item.text]
+    assert told == (
+        "Fault 1 came before any checkpoint: there was nothing to resume, and the job started from the beginning with "
+        "7 steps made again."
+    )
+
+
+def test_a_run_that_never_saved_is_not_told_to_prove_a_resume() -> None:
+    lines = [start(0, None), *({"at": ZERO + n, "step": n} for n in range(1, 8)), start(9, None)]
+    found = case(lines)
+    assert [(item.proof, item.had_checkpoint) for item in found.faults] == [("unproven", False)]
+    texts = [item.text for item in advise(found)]
+    assert not [text for text in texts if "A resume is not proven" in text], texts
+    assert "Fault 1 came before any checkpoint" in " ".join(texts)
 
 
 def test_a_program_that_logs_every_tenth_step_resumes_within_ten() -> None:

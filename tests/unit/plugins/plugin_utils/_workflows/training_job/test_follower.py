@@ -264,3 +264,34 @@ def test_a_program_that_reports_without_a_time_is_warned_of(tmp_path: pathlib.Pa
     assert "not read" in str(followed.story.steps_read["problem"])
     followed.take_text("a", "metrics", json.dumps({"at": time.time(), "step": 3}) + "\n")
     assert followed.story.attempts[-1].last_step == 3
+
+
+FULL = "OSError: [Errno 28] No space left on device: '/data/c-7.pt'\n"
+
+
+def crash_full(followed: Follower, n: int, text: str = FULL) -> None:
+    at = time.time()
+    followed.record_event("worker_started", at, rank=0, node="a", attempt=n, gang=f"g{n}", world_size=1)
+    followed.take_text("a", "log", text)
+    followed.record_event("worker_exit", at + 0.1, rank=0, node="a", attempt=n, gang=f"g{n}", exit_code=1)
+
+
+def test_a_disk_that_stays_full_ends_the_run_after_the_second_attempt(tmp_path: pathlib.Path) -> None:
+    """Nothing frees it between two attempts: the others that max_crashes allows would end so, too."""
+    said: list[str] = []
+    crash_full(follower(tmp_path, said=said), 1)
+    assert said == ["warning: attempt 1: no space left on a for /data/c-7.pt. Free space there while the run continues"]
+    followed = follower(tmp_path)
+    assert followed._rule_outcome() is None
+    # What a follower before it has seen counts.
+    crash_full(followed, 2)
+    outcome = followed._rule_outcome()
+    assert outcome is not None and (outcome.cause, outcome.node, outcome.exit_code) == ("disk_full", "a", 1)
+    assert outcome.detail.startswith("no space left on a for /data/c-7.pt, in attempt 2 before its first step")
+
+
+def test_a_crash_beside_a_full_disk_does_not_end_the_run(tmp_path: pathlib.Path) -> None:
+    followed = follower(tmp_path)
+    crash_full(followed, 1)
+    crash_full(followed, 2, "ValueError: x\n")
+    assert followed._rule_outcome() is None
