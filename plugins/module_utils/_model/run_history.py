@@ -251,7 +251,7 @@ class RunHistory:
             self._pending.append(line)
             return True
         self._recent.append(line)
-        step, saved, resumed = (_read_count(line, key) for key in ("step", "checkpoint_step", "resumed_from_step"))
+        step, saved, resumed = (read_count(line, key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if step is not None:
             late_s = parse_finite(line.get("late_s")) or 0.0
             self.readings.add_step(at, step, late_s)
@@ -584,7 +584,7 @@ def _with_number(lines: t.Iterable[Line], name: str) -> list[tuple[int, Line]]:
     return [(value, line) for line in lines if isinstance(value := line.get(name), int)]
 
 
-def _read_count(line: Line, key: str) -> int | None:
+def read_count(line: Line, key: str) -> int | None:
     """Return a number of steps that a line says; some programs count an evaluation before the first one as -1."""
     value = line.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -15,7 +15,7 @@ from .live_causes import build_live_cause, cause_weight, explained_codes, find_f
 from .live_pods import find_code
 
 # What a run ended by -> the cause whose fix helps.
-END_CODES: t.Mapping[str, str] = {
+_END_CODES: t.Mapping[str, str] = {
     "disk_full": "disk_full",
     "out_of_memory": "oom_host",
     "nan": "loss_nan",
@@ -23,6 +23,8 @@ END_CODES: t.Mapping[str, str] = {
     "hang": "stalled_stopped",
     "uneven_resume": "uneven_resume",
 }
+# Causes of which all nodes that a line names are part.
+_OF_THE_GANG: t.Final = ("uneven_resume",)
 # Ends whose reason the words of the record name, where anything does.
 _CRASHES: t.Final = ("crash", "fatal_exit_code")
 
@@ -33,7 +35,7 @@ def find_end_code(cause: str, detail: str) -> str | None:
         return find_named_code(detail)
     if cause == "node_lost":
         return "node_unreachable"
-    return END_CODES.get(cause) or find_code(cause, detail)
+    return _END_CODES.get(cause) or find_code(cause, detail)
 
 
 def find_named_code(text: str) -> str | None:
@@ -65,22 +67,23 @@ def find_known_causes(known: KnownRun | None, *, stands: bool, backend: Backend 
 
 
 def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
-    code = find_end_code(known.cause, known.detail)
+    code, attempt = find_end_code(known.cause, known.detail), known.attempt
     if code is None and known.cause not in _CRASHES:
         return []
-    if known.attempt and known.attempt.first_left and code and is_peer_gone([code]):
-        # The others failed because they waited for a rank that had left: its nodes, or the line of the end, say that.
-        return []
+    if attempt and attempt.first_left and code and is_peer_gone([code]):
+        # The others failed because they waited for a rank that had left.
+        return [build_live_cause("rank_left", attempt.describe_left(), attempt.first_left[1].node)]
     code = code or "rank_ended"
     # The line of a run's end has what to do, too.
     fix = find_fix(code, backend) or ""
     text = (known.detail.removesuffix(fix) if fix else known.detail).rstrip(". ")
-    if not text:
-        return []
+    return [build_live_cause(code, text, _find_node(code, text, known))] if text else []
+
+
+def _find_node(code: str, text: str, known: KnownRun) -> str | None:
+    """Return the node that the line of a run's end is about, None where it is about the gang or names none."""
+    if code in _OF_THE_GANG:
+        return None
     places = [(at, name) for name in known.nodes if (at := text.find(name)) >= 0]
-    attempt = known.attempt
-    node = min(places)[1] if places else attempt.failed_node if attempt is not None else None
-    if code == "uneven_resume":
-        # It is of all nodes that its line names.
-        node = None
-    return [build_live_cause(code, text, node)]
+    failed = known.attempt.failed_node if known.attempt is not None else None
+    return min(places)[1] if places else failed

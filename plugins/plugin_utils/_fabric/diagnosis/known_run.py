@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.run_attempt import Attempt
-from ....module_utils._model.run_history import fold
+from ....module_utils._model.run_history import fold, parse_time, read_count
 
 Line = t.Mapping[str, t.Any]
 _FAILED: t.Final = ("failed", "lost")
@@ -40,15 +40,15 @@ class KnownRun:
         """Return what a record and the lines of its run's events and metrics say."""
         metrics = list(metrics)
         story = fold(events, metrics)
-        steps = ((line.get("at"), line.get("step")) for line in metrics if story.are_steps_known)
+        lines = metrics if story.are_steps_known else []
         return cls(
             True if record["state"] == "ended" else None,
             at,
             story.attempts[-1] if story.attempts else None,
             tuple(
-                (float(when), step)
-                for when, step in steps
-                if isinstance(when, int | float) and isinstance(step, int) and not isinstance(step, bool)
+                (when, step)
+                for line in lines
+                if (when := parse_time(line.get("at"))) is not None and (step := read_count(line, "step")) is not None
             ),
             record.get("outcome"),
             str(record.get("cause") or ""),

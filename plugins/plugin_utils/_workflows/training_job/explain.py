@@ -11,9 +11,8 @@ import typing as t
 
 from ....module_utils._model import error_line
 from ....module_utils._node import checkpoint_room, files
-from ..._fabric.diagnosis.known_causes import END_CODES, find_named_code
+from ..._fabric.diagnosis.known_causes import find_end_code, find_named_code
 from ..._fabric.diagnosis.live_causes import find_cause_info, is_peer_gone
-from ..._fabric.diagnosis.live_pods import find_code
 from ..shared import run_record
 from .follower import RunOutcome, error_file
 from .movement import read_end
@@ -45,7 +44,8 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
         # What its programs say of it is an import that fails, or a file that cannot be opened.
         return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}: {gone}")
     if outcome.cause not in _CRASHES or outcome.node is None:
-        code = END_CODES.get(outcome.cause) or find_code(outcome.cause, outcome.detail)
+        # What is to do about a lost node is for a run that waits for it: this one has ended.
+        code = None if outcome.cause == "node_lost" else find_end_code(outcome.cause, outcome.detail)
         return _with_fix(_with_room(folder, outcome, code), code, backend)
     own = folder / run_record.log_file(outcome.node)
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]

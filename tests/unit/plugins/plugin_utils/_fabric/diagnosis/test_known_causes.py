@@ -107,7 +107,12 @@ def test_the_reset_of_a_peer_is_what_followed_from_the_rank_that_left() -> None:
     ]
     record = {"state": "ended", "outcome": "failed", "cause": "crash", "detail": said, "hosts": ["n0", "n1"]}
     left = KnownRun.build(record, [*starts, *exits], [], 100.0)
-    assert find_known_causes(left, stands=False, backend="hosts") == []
+    (found,) = find_known_causes(left, stands=False, backend="hosts")
+    assert (found.code, found.node) == ("rank_left", "n0")
+    assert found.evidence == "rank 0 on n0 ended with exit code 0 while the others went on"
+    # Also where its folders are gone, and once where a node shows it.
+    gone = diagnose_live(RunObservation("x", (empty("n0"), empty("n1")), 2, "hosts", known=left))
+    assert [(item.code, item.node) for item in gone.causes] == [("rank_left", "n0")]
     assert left.describe_end().startswith("failed: crash: rank 0 on n0 ended with exit code 0")
 
 

@@ -28,6 +28,13 @@ def test_steps_and_ranks_are_those_of_its_events() -> None:
     assert known({"at": 111.5, "kind": "step_went_back", "step": 9, "back_to": 1}).steps == (), "they are not known"
 
 
+def test_what_is_no_count_of_steps_is_none_here_as_in_the_record() -> None:
+    """An evaluation before the first step counts as -1; a program may write any time."""
+    odd = [{"at": 109.0, "step": -1}, {"at": 110.5, "step": True}, {"at": 2e12, "step": 9}, {"at": True, "step": 8}]
+    found = KnownRun.build({"state": "running"}, STARTS, [*odd, *STEPS], 150.0)
+    assert found.steps == ((111.0, 1), (112.0, 2))
+
+
 def test_a_node_that_is_not_ready_is_said_before_its_ranks_have_ended() -> None:
     quiet = {"at": 120.0, "kind": "node_not_ready", "node": "n0", "pod": "p"}
     assert known().losing_node is None and known(quiet).lost_node is None

@@ -73,6 +73,19 @@ def test_other_ends_get_the_fix_of_their_cause(tmp_path: pathlib.Path) -> None:
         assert explain_end(tmp_path, end, "hosts") == end
 
 
+def test_the_code_of_an_end_is_found_by_one_rule(tmp_path: pathlib.Path) -> None:
+    """A crash of which no rank is known says nothing of the image; what its line names is its cause."""
+    crash = RunOutcome(
+        "failed", 1, "crash", "JobSet a/r failed: FailedJobs: jobset failed due to one or more job failures"
+    )
+    assert explain_end(tmp_path, crash, "kubernetes") == crash
+    full = RunOutcome("failed", 1, "crash", "/c cannot be written: No space left on device (user 0)")
+    assert "Free space on the volume" in explain_end(tmp_path, full, "kubernetes").detail
+    # Its fix speaks of a run that continues when the node answers.
+    lost = RunOutcome("lost", 1, "node_lost", "n1 did not answer for 50 s", "n1")
+    assert explain_end(tmp_path, lost, "hosts") == lost
+
+
 @pytest.mark.parametrize("node", ["n0", "n1"])
 def test_a_network_error_that_followed_from_the_end_of_a_rank_is_not_its_cause(
     tmp_path: pathlib.Path, node: str
