@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -181,8 +182,16 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
     probe = folder / f".muster-{os.getpid()}-{socket.gethostname()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"muster")
-        probe.unlink()
+        for left in folder.glob(f".muster-[0-9]*-{socket.gethostname()}"):
+            # Of a pod of this name that was killed meanwhile.
+            with contextlib.suppress(OSError):
+                left.unlink()
+        try:
+            probe.write_bytes(b"muster")
+        finally:
+            # On a full disk the file is there and empty.
+            with contextlib.suppress(OSError):
+                probe.unlink()
         stat = os.statvfs(folder)
     except OSError as exc:
         text = f"{folder} cannot be written: {exc.strerror} (user {os.getuid()})"

@@ -21,7 +21,7 @@ import uuid
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
-from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.run_record import SCHEMA, RunRecord
 from ....module_utils._model.state_store import StateConflictError, StateSetting, StateStore
 from ....module_utils._node import files
 from .state_lock import StoreLock
@@ -198,7 +198,9 @@ def load_record(folder: pathlib.Path) -> RunRecord | None:
     place = folder / "run.json"
     fix = "Move it away or name another run id (muster_run_id)"
     try:
-        return RunRecord.from_dict(json.loads(place.read_bytes()))
+        value = json.loads(place.read_bytes())
+        _require_known_schema(value, place)
+        return RunRecord.from_dict(value)
     except FileNotFoundError:
         return None
     except NotADirectoryError as exc:
@@ -207,6 +209,19 @@ def load_record(folder: pathlib.Path) -> RunRecord | None:
         raise RefusedError(f"{place} is damaged: {exc.message}", fix) from exc
     except (OSError, ValueError) as exc:
         raise RefusedError(f"{place} is damaged", fix) from exc
+
+
+def _require_known_schema(value: t.Any, place: pathlib.Path) -> None:
+    """Refuse a record of a newer version: what it means by the same words, and by others, is not known here.
+
+    :raises RefusedError: naming both versions of the record.
+    """
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise RefusedError(
+            f"{place} was written by a newer version of muster.training (schema {schema}, this one reads {SCHEMA})",
+            "Upgrade the collection on this controller, or name another run id (muster_run_id)",
+        )
 
 
 def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:

@@ -10,7 +10,7 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model.errors import UnreachableError
+from ....module_utils._model.errors import RefusedError, UnreachableError
 from ....module_utils._model.node_report import UnitReport
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._model.stall import format_span
@@ -67,7 +67,7 @@ def read_runs(
         nothing may be written: a run whose machines are proved gone stays as it is recorded.
     """
     folders = [find_run_folder(home, run_id)] if run_id else home.runs()
-    found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
+    found, unread = _read_records(folders[:limit], is_list=run_id is None)
     now = time.time() if now is None else now
     if not is_check and any(record["state"] != "ended" for record, _folder in found):
         ended = end_gone_runs(home, read_ledger(home.folder).leases.values())
@@ -81,9 +81,28 @@ def read_runs(
     if query:
         result["selected"] = table.search(query, result)
     lines = table.build_table(entries, now)
-    lines = lines if entries else [f"no run is recorded in {home.folder}"]
-    left_out = [f"{len(folders) - len(found)} older runs are not shown"] if len(folders) > len(found) else []
-    return {"changed": False, **result, "table": [*lines, *left_out]}
+    lines = lines if entries or unread else [f"no run is recorded in {home.folder}"]
+    older = len(folders) - len(found) - len(unread)
+    left_out = [f"{older} older runs are not shown"] if older > 0 else []
+    return {"changed": False, **result, "table": [*lines, *unread, *left_out]}
+
+
+def _read_records(
+    folders: t.Iterable[pathlib.Path], *, is_list: bool
+) -> tuple[list[tuple[Record, pathlib.Path]], list[str]]:
+    """Return the records with their folders, and of a list a line for each that cannot be read: it hides no other."""
+    found, unread = [], []
+    for folder in folders:
+        try:
+            record = read_record(folder)
+        except RefusedError as error:
+            if not is_list:
+                raise
+            unread.append(f"{folder.name} is not shown: {error}")
+            continue
+        if record is not None:
+            found.append((record, folder))
+    return found, unread
 
 
 def summarize_record(record: Record) -> dict[str, object]:

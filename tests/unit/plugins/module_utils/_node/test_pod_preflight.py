@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import pathlib
+import socket
 import tarfile
 import time
 import typing as t
@@ -87,6 +88,11 @@ def test_a_full_disk_is_told_from_a_forbidden_one(tmp_path: pathlib.Path) -> Non
                 handle.flush()
         with pytest.raises(pod_preflight.PodRefusal, match="cannot be written: No space left") as caught:
             pod_preflight.check_disk(disk / "run", 0)
+        assert not [*(disk / "run").glob(".muster-*")], "what it tried to write is gone"
+        (disk / "fill").unlink()
+        (disk / "run" / f".muster-1-{socket.gethostname()}").touch()
+        pod_preflight.check_disk(disk / "run", 0)
+        assert not [*(disk / "run").iterdir()], "nor is that of a pod that was killed"
     assert caught.value.code == pod_preflight.EXIT_NO_ROOM
 
 

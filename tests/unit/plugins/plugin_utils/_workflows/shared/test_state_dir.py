@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
     StateHome,
     default_root,
     names_cluster,
+    load_record,
     read_record,
 )
 
@@ -102,6 +103,16 @@ def test_a_follower_that_was_killed_just_now_is_waited_for(tmp_path: pathlib.Pat
     timer.start()
     found.lock("r-1").close()
     timer.join()
+
+
+def test_a_record_of_a_newer_version_is_refused(tmp_path: pathlib.Path) -> None:
+    value = {"schema": 2, "run_id": "r-1", "job": {"name": "r"}, "state": "running", "submitted_at": "2026-11-20T09:30"}
+    (tmp_path / "run.json").write_text(json.dumps(value))
+    expected = r"run\.json was written by a newer version of muster\.training \(schema 2, this one reads 1\)\. Upgrade"
+    with pytest.raises(RefusedError, match=expected):
+        load_record(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({**value, "schema": 1}))
+    assert load_record(tmp_path) is not None
 
 
 def test_no_record_is_none_and_a_damaged_one_is_refused(tmp_path: pathlib.Path) -> None:

@@ -47,6 +47,22 @@ def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
     assert empty["runs"] == [] and empty["table"] == [f"no run is recorded in {home.root}/empty"]
 
 
+def test_a_record_that_cannot_be_read_hides_no_other(home: StateHome) -> None:
+    place(home, "old-1", 100)
+    for name, text in (("later-1", '{"schema": 2}'), ("torn-1", '{"schema": ')):
+        place(home, name, 0)
+        (home.run_folder(name) / "run.json").write_text(text)
+    found = training_job_info.read_runs(home, None)
+    assert [item["run_id"] for item in found["runs"]] == ["old-1"]
+    assert sorted(line.partition(": ")[0] for line in found["table"][2:]) == [
+        "later-1 is not shown",
+        "torn-1 is not shown",
+    ]
+    assert "(schema 2, this one reads 1)" in str(found["table"])
+    with pytest.raises(RefusedError, match="newer version"):
+        training_job_info.read_runs(home, "later-1")
+
+
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
     with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest runs are: none$"):
         training_job_info.read_runs(home, "x-1")
