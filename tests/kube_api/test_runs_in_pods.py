@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import time
@@ -39,6 +40,7 @@ from ansible_collections.muster.training.tests.kube_api.test_cluster_identity im
     unproven,
 )
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 __all__ = ["home", "unproven"]
 pytestmark = pytest.mark.usefixtures("unproven")
@@ -88,6 +90,10 @@ def test_a_cancel_that_is_forbidden_ends_no_record(
     live = started(api, client, home, namespace, tmp_path)
     run_pod(client, namespace, f"{namespace}-1")
     before = (home.run_folder(RUN) / "run.json").read_bytes()
+    checked = dataclasses.replace(request(api, tmp_path, **reader), check=True)
+    assert cancel.cancel(checked, home, record_of(home)) == {"changed": True, "run_id": RUN}
+    there = f"there still are Job {namespace}/{RUN} and 1 pod on {namespace}-1"
+    assert t.cast(Said, checked.progress).lines == [f"run {RUN} would be stopped: {there}; nothing was changed"]
     found = cancel.cancel(request(api, tmp_path, **reader), home, record_of(home))
     assert found["failed"] and not found["changed"] and (found["run_id"], found["folder"])
     said = f"run {RUN} was not cancelled, there still are Job {namespace}/{RUN} and 1 pod on {namespace}-1: "
@@ -120,7 +126,11 @@ def test_an_api_server_that_is_away_cancels_nothing(
     said = f"run {RUN} is no longer followed; it keeps running, and the same command follows it: "
     assert unfollowed["failed"] and str(unfollowed["msg"]).startswith(said) and unfollowed["run_id"] == RUN
     assert unfollowed["folder"] == str(home.run_folder(RUN)) and "outcome" in t.cast(Dict, unfollowed["run"])
-    assert found["failed"] and "which of its pods still run" in str(found["msg"])
+    told = str(found["msg"])
+    assert found["failed"] and f"run {RUN} was not cancelled, it is not known what of it still runs: " in told
+    assert told.endswith(
+        f"Then cancel it again: ansible-playbook -i INVENTORY muster.training.cancel -e muster_run_id={RUN}"
+    )
     assert not record_of(home).is_ended
     assert cancel.cancel(request(api, tmp_path), home, record_of(home))["changed"] and record_of(home).is_ended
 

@@ -46,6 +46,11 @@ def run_command(run: StartedRun, name: str, **variables: str) -> str:
     return playbook_command(name, run.inventory, run.command_line, **variables)
 
 
+def name_run(run_id: str, cluster: str) -> dict[str, str]:
+    """Return the variables that name a run to a playbook."""
+    return {"muster_run_id": run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
+
+
 def describe_given(names: t.Sequence[str] | None) -> str:
     """Return which variables a person has to add to the command of a playbook that takes a job, empty for none.
 
@@ -57,8 +62,7 @@ def describe_given(names: t.Sequence[str] | None) -> str:
 def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     """Return what is said of a run without a follower: its ``state``, where, and how to get back to it or stop it."""
     where = f" on {', '.join(record.hosts)}" if record.hosts else ""
-    which = {"muster_run_id": record.run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
-    follow, stop = (run_command(record, name, **which) for name in ("train", "cancel"))
+    follow, stop = (run_command(record, name, **name_run(record.run_id, cluster)) for name in ("train", "cancel"))
     return (
         f"Run {record.run_id} {state}{where}. Follow it{describe_given(record.unrepeated)}: {follow} · stop it: {stop}"
     )

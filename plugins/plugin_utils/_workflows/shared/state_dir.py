@@ -101,6 +101,22 @@ class StateHome:
             handle.close()
             raise
 
+    def require_unfollowed(self, run_id: str) -> None:
+        """Refuse a run that a process of this controller follows, as :meth:`lock` does, and write nothing.
+
+        :raises RefusedError: naming the process.
+        """
+        try:
+            with open(self.run_folder(run_id) / "lock", "rb", 0) as handle:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError as exc:
+                    holder = handle.read().decode().strip() or "another process"
+                    raise _describe_followed(run_id, holder) from exc
+        except OSError:
+            # It was never held here.
+            return
+
     def _lock_here(self, run_id: str, patience_s: float) -> t.IO[bytes]:
         folder = files.private_dir(self.run_folder(run_id))
         # Unbuffered: on a full disk it is the write that fails, not closing the file later.
@@ -118,10 +134,7 @@ class StateHome:
                 handle.seek(0)
                 holder = handle.read().decode().strip() or "another process"
                 handle.close()
-                raise RefusedError(
-                    f"run {run_id} is being followed by {holder} on this controller",
-                    "Wait for it, end it, or look with the status playbook; a task of your own needs run_once: true",
-                ) from exc
+                raise _describe_followed(run_id, holder) from exc
         handle.truncate(0)
         try:
             handle.write(f"process {os.getpid()}".encode())
@@ -129,6 +142,15 @@ class StateHome:
             handle.close()
             raise
         return handle
+
+
+def _describe_followed(run_id: str, holder: str) -> RefusedError:
+    """Return the refusal of a run that another command follows: two would write one record."""
+    return RefusedError(
+        f"run {run_id} is being followed by another command on this controller ({holder})",
+        "Leave it to that one and look with the status playbook, or end that one and run this again: the run itself "
+        "keeps running. A task of your own needs run_once: true",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -175,13 +175,16 @@ def describe_unwritten(run_id: str, folder: pathlib.Path, exc: OSError) -> Refus
     return RefusedError(f"{problem}: {exc.strerror or exc}", fix)
 
 
-def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:
+def build_uncancelled_result(
+    record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError, again: str
+) -> Result:
     """Return the result of a cancel that failed: the record stays as it is, and says that the run keeps running.
 
-    :param left: what of the run there still is, one line.
+    :param left: what of the run there still is, or that it is not known, one line. :param again: the command that
+        repeats the cancel.
     """
     short = {"state": record.state, "outcome": record.outcome}
-    msg = f"run {record.run_id} was not cancelled, {left}: {problem}"
+    msg = f"run {record.run_id} was not cancelled, {left}: {str(problem).rstrip('.')}. Then cancel it again: {again}"
     return {"changed": False, "failed": True, "run_id": record.run_id, "run": short, "folder": str(folder), "msg": msg}
 
 

@@ -66,7 +66,12 @@ class RequestedRun:
         return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
     def say_plan(self, starts: bool, where: str) -> None:
-        """Say what check mode found: that the run would be started, continued from which step, or followed."""
+        """Say what check mode found: that the run would be started, continued from which step, or followed.
+
+        :raises RefusedError: where another command of this controller follows it.
+        """
+        if not starts:
+            self.home.require_unfollowed(self.run_id)
         saved = self.before.checkpoint if self.before and self.job.checkpoints.resume != "never" else None
         would = "would be started" if self.before is None else "would be continued"
         would = (

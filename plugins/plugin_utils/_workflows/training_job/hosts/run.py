@@ -125,9 +125,9 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     folder = home.run_folder(run_id)
     names = [name for name in record.node_names if name in request.hostvars]
     remotes = request.connect(names)
-    if request.check:
-        return {"changed": not record.is_ended, "run_id": run_id}
     present, errors = find_answering(remotes)
+    if request.check:
+        return _check_cancel(request, record, present, errors)
     current = [remote for remote in present if remote.name in record.hosts]
     refresh = functools.partial(refresh_record, home, remotes=current, hostvars=request.hostvars)
     record = refresh(record, progress=request.progress)
@@ -160,6 +160,23 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         build_cancel_result(record, folder, changed=stopped or not was_ended),
         str(record.outcome),
     )
+
+
+def _check_cancel(
+    request: RunRequest, record: RunRecord, present: t.Sequence[NodeClient], errors: t.Mapping[str, MusterError]
+) -> Result:
+    """Say what a cancel would stop, and change nothing.
+
+    :raises MusterError: where it would not reach all hosts of a run that has not ended.
+    """
+    names = ", ".join(sorted(remote.name for remote in present)) or "no host"
+    if errors and not record.is_ended:
+        problem, silent = most_telling_error(errors), ", ".join(sorted(errors))
+        said = f"run {record.run_id} would be stopped on {names}, and could still be running on {silent}"
+        raise MusterError(f"{said}: {problem.message}", "Run cancel when the host answers")
+    said = f"had ended already ({record.outcome})" if record.is_ended else f"would be stopped on {names}"
+    request.progress.say(f"run {record.run_id} {said}; nothing was changed")
+    return {"changed": not record.is_ended, "run_id": record.run_id}
 
 
 def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[NodeClient], run_id: str) -> None:

@@ -32,12 +32,12 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
     run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
-    if request.check:
-        return {"changed": not record.is_ended, "run_id": run_id}
     context = ref.context if ref else None
     if request.options.get("cluster_gone"):
         return _record_gone(request, record, folder, context)
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
+    if request.check:
+        return _check(request, client, record)
     existed, other = False, ""
     try:
         if not request.options.get("cluster_id"):
@@ -54,12 +54,23 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         raise
     except MusterError as error:
         left = _find_left(client, ref, run_id) if ref else "it never had an object"
-        done = build_uncancelled_result(record, folder, left, error)
+        again = commands.run_command(record, "cancel", **commands.name_run(run_id, request.options["cluster"]))
+        done = build_uncancelled_result(record, folder, left, error, again)
     else:
         done = _record_cancelled(request, record, folder, existed, other)
     # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
     outcome = str(record.outcome) if record.is_ended else "cancelled"
     return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)
+
+
+def _check(request: RunRequest, client: Client, record: RunRecord) -> Result:
+    """Say what a cancel would stop, and change nothing."""
+    if not request.options.get("cluster_id"):
+        cluster_identity.require_same_cluster(client, record.to_dict())
+    left = _find_left(client, record.backend_ref, record.run_id) if record.backend_ref else "it never had an object"
+    said = f"had ended already ({record.outcome})" if record.is_ended else "would be stopped"
+    request.progress.say(f"run {record.run_id} {said}: {left}; nothing was changed")
+    return {"changed": not record.is_ended, "run_id": record.run_id}
 
 
 def _note_other(request: RunRequest, client: Client, ref: BackendRef, home: StateHome, folder: pathlib.Path) -> str:
@@ -105,6 +116,8 @@ def _record_gone(request: RunRequest, record: RunRecord, folder: pathlib.Path, c
     if exists:
         fix = "Cancel the run without muster_cluster_gone"
         raise RefusedError(f"run {record.run_id}: a cluster answers at {client.server}", fix)
+    if request.check:
+        return {"changed": not record.is_ended, "run_id": record.run_id}
     ended, changed = record_cancelled(folder, record, request.progress)
     if changed:
         said = f"run {record.run_id} is recorded as cancelled: nothing of its cluster answers, and nothing was stopped"
@@ -118,10 +131,11 @@ def _find_left(client: Client, ref: BackendRef, run_id: str) -> str:
         live = client.get(ref.kind_name, ref.name, ref.namespace)
         pods = client.list("v1/Pod", ref.namespace, labels=gang_selector(run_id)).items
     except MusterError as error:
-        what = f"its cluster could not be asked which of its pods still run ({error.message})"
+        what = "it is not known what of it still runs: its cluster could not be asked which of its pods still run"
         # A cluster that answers, and be it with a refusal, exists.
-        gone = "if that cluster no longer exists, cancel the run with -e muster_cluster_gone=true"
-        return what if isinstance(error, KubeError) else f"{what}; {gone}"
+        gone = "if that cluster no longer exists, add -e muster_cluster_gone=true"
+        said = f"{what} ({error.message})"
+        return said if isinstance(error, KubeError) else f"{said}; {gone}"
     there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
     parts += filter(None, [describe_pods([pod for pod in pods if not is_over(pod)])])

@@ -20,8 +20,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
     OWN_CLUSTER,
     StateHome,
     default_root,
-    names_cluster,
     load_record,
+    names_cluster,
     read_record,
 )
 
@@ -86,7 +86,7 @@ def test_the_owner_is_made_once_and_only_when_something_is_written(tmp_path: pat
 
 def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path) -> None:
     found = home(tmp_path)
-    holder = f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"
+    holder = rf"run r-1 is being followed by another command on this controller \(process {os.getpid()}\)\. Leave it"
     with found.lock("r-1") as handle:
         with pytest.raises(RefusedError, match=holder):
             found.lock("r-1", 0.01)

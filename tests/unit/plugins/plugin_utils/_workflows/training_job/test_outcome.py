@@ -151,16 +151,18 @@ def test_a_cancelled_run_keeps_the_end_that_its_follower_recorded(tmp_path: path
 def test_what_was_not_cancelled_or_is_not_followed_is_named(tmp_path: pathlib.Path) -> None:
     running = run_record.new_record("r", {"nodes": 2}, 1.0)
     problem = MusterError("watching Pod in n: the credential was rejected (401)", "Log in again")
-    for found, said in (
+    for found, said, end in (
         (
-            build_uncancelled_result(running, tmp_path, "there still are 2 pods", problem),
+            build_uncancelled_result(running, tmp_path, "there still are 2 pods", problem, "ansible-playbook x"),
             "was not cancelled, there still",
+            "Log in again. Then cancel it again: ansible-playbook x",
         ),
         (
             build_unfollowed_result(running, tmp_path, True, problem),
             "it keeps running, and the same command follows it: ",
+            "rejected (401). Log in again",
         ),
     ):
         assert found["failed"] and found["run"] == {"state": "starting", "outcome": None}
         assert (found["run_id"], found["folder"]) == ("r", str(tmp_path))
-        assert said in str(found["msg"]) and str(found["msg"]).endswith("rejected (401). Log in again")
+        assert said in str(found["msg"]) and str(found["msg"]).endswith(end)

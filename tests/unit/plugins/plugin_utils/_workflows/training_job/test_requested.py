@@ -128,3 +128,22 @@ def test_check_mode_says_that_a_run_is_of_another_job(home: StateHome) -> None:
             asked.say_plan(True, "on a")
         (said,) = asked_for.progress.lines  # type: ignore[attr-defined]
         assert (", with another job" in said, other in said) == (bool(other), True), said
+
+
+def test_a_check_predicts_that_a_run_which_another_command_follows_is_refused(home: StateHome) -> None:
+    record(home, "mine", 1)
+    asked = request(home, check=True, run_id="mine")
+    with open_run(asked, home, JOB) as run:
+        run.say_plan(False, "on a")
+        assert (
+            t.cast(Said, asked.progress).lines[-1]
+            == "run mine is running on a; it would be followed; nothing was changed"
+        )
+        with home.lock("mine"):
+            kept = (run.folder / "lock").read_bytes()
+            with pytest.raises(
+                RefusedError, match=r"is being followed by another command on this controller \(process"
+            ):
+                run.say_plan(False, "on a")
+            assert (run.folder / "lock").read_bytes() == kept
+        run.say_plan(False, "on a")
