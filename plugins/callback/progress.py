@@ -35,7 +35,7 @@ import typing as t
 from ansible.plugins.callback import CallbackBase
 
 from ..plugin_utils._workflows.shared.progress import PIPE_VARIABLE
-from ..plugin_utils._workflows.training_job.movement import describe_state
+from ..plugin_utils._workflows.training_job.movement import describe_state, fit_line
 
 
 class CallbackModule(CallbackBase):
@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):
 
     def _rewrite(self, line: str) -> None:
         width = os.get_terminal_size(sys.stdout.fileno()).columns - 1
-        text = line[:width]
+        text = fit_line(line, width)
         sys.stdout.write("\r" + text + " " * max(0, self._line_length - len(text)))
         sys.stdout.flush()
         self._line_length = len(text)

@@ -776,7 +776,9 @@ options:
         description: The host on which to kill, when not the one of the rank.
         type: str
       at_step:
-        description: Kill when this training step is seen.
+        description: >-
+          Kill when this training step is seen. Without it and O(drill.after_s) it is as soon as there is a checkpoint
+          to resume from.
         type: int
       after_s:
         description: Kill this many seconds after the first step.

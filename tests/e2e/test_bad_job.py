@@ -80,7 +80,10 @@ def test_a_dataset_that_cannot_be_read_is_refused(world: World) -> None:
         ({"muster_state": {"pth": "/tmp"}}, ("muster_state.pth", "is not an option", "Did you mean 'path'?")),
         ({"muster_cluster": "My Cluster"}, ("muster_cluster", "must be lower-case letters")),
         ({"muster_drill": {"target": "wroker", "at_step": 3}}, ("drill.target", "Did you mean 'worker'?")),
-        ({"muster_drill": {"target": "worker"}}, ("drill.at_step", "set either at_step or after_s, and not both")),
+        (
+            {"muster_drill": {"at_step": 5, "after_s": 5}},
+            ("drill.at_step", "set either at_step or after_s, and not both"),
+        ),
         ({"muster_train_hosts": "nobody"}, ("No host of the inventory matches nobody", "muster_train_hosts")),
     ],
     ids=["state option", "cluster name", "drill target", "drill time", "no hosts"],

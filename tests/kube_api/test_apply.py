@@ -231,6 +231,11 @@ def test_a_terminating_namespace_is_named_with_what_holds_it(client: Client, nam
     with pytest.raises(MusterError, match=r"ConfigMap .*namespace is being deleted") as caught:
         apply(client, [config_map("late", namespace)])
     assert "\n" not in str(caught.value)
+    # The objects of a run have one reason, too.
+    with pytest.raises(
+        MusterError, match=rf"^namespace {namespace} is being deleted \(.*\); nothing was changed\. Wait"
+    ):
+        apply(client, [config_map("late", namespace), config_map("later", namespace)], check=True)
     with pytest.raises(MusterError, match=r"Namespace .* is being deleted and waits for"):
         apply(
             client, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"a": "b"}}}]

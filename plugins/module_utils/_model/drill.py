@@ -28,7 +28,8 @@ DEFAULT_CUT_S = 60
 class Drill:
     """Kill ``target`` (one rank's process, a node's agent with its ranks, all of the run on a node), or cut a node off.
 
-    ``at_step`` or ``after_s`` (seconds after the first step) says when; ``rank`` or ``node`` says where. ``seconds`` is
+    ``at_step`` or ``after_s`` (seconds after the first step) says when, and without both it is with the first
+    checkpoint, which is never after the job's end; ``rank`` or ``node`` says where. ``seconds`` is
     how long a node is cut off its network.
     """
 
@@ -51,8 +52,11 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     :raises InputError: when it names a node or a rank that the job does not have.
     """
     drill = f.section(Drill)(value, "drill")
-    if (drill.at_step is None) == (drill.after_s is None):
+    if drill.at_step is not None and drill.after_s is not None:
         raise InputError("drill.at_step", "set either at_step or after_s, and not both")
+    if drill.at_step is None and drill.after_s is None:
+        # A kill waits for a checkpoint that it could prove a resume from.
+        drill = dataclasses.replace(drill, after_s=0.0)
     if drill.seconds is not None and drill.target != "cut":
         raise InputError("drill.seconds", f"has no effect with target: {drill.target}", "Use target: cut")
     rank = drill.rank
@@ -141,4 +145,8 @@ def check_reported(job: Job, sources: t.Iterable[str]) -> None:
 
 def describe_time(drill: Drill) -> str:
     """Return when a drill was to kill, as a phrase."""
-    return f"step {drill.at_step}" if drill.at_step is not None else f"{drill.after_s:g} s after its first step"
+    if drill.at_step is not None:
+        return f"step {drill.at_step}"
+    if drill.after_s:
+        return f"{drill.after_s:g} s after its first step"
+    return "its first step" if drill.cut_s else "its first checkpoint"

@@ -75,8 +75,11 @@ def prune_runs(
     going = {run_id: record for run_id, record in chosen.items() if run_id not in kept}
     held = {run["run_id"] for runs in due.values() for run in runs}
     bulky = {run_id for run_id in going if _list_bulky(home.run_folder(run_id))} if wanted.controller else set()
-    # Of one that was pruned before there is a record alone.
-    going = {run_id: record for run_id, record in going.items() if not record.pruned_at or run_id in held | bulky}
+    # Of one that was pruned before, here or on its nodes, there is a record alone.
+    named = {*wanted.run_ids} | (
+        {run_id for run_id in going if not going[run_id].pruned_at} if wanted.controller else set()
+    )
+    going = {run_id: record for run_id, record in going.items() if run_id in held | bulky | named}
     marked = [run_id for run_id, record in going.items() if wanted.controller and not record.pruned_at]
     freed = {name: sum(run["bytes"] for run in runs) for name, runs in due.items()}
     if not wanted.check:

@@ -216,6 +216,11 @@ class ApplyRun:
         state = f"{applied} of {len(self._plan.steps)} were applied" if applied else "nothing was changed"
         if len(errors) == 1:
             raise _with_context(errors[0], state, self._explain(errors[0]))
+        if all(isinstance(error, KubeError) and error.is_terminating for error in errors):
+            # One reason for all of them.
+            spaces = {step.target.namespace for step in self._plan.steps if step.target.namespace}
+            named = f"namespace {', '.join(sorted(spaces))}"
+            raise RefusedError(f"{named} is being deleted ({self._explain(errors[0])}); {state}", errors[0].fix)
         shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
         more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
         raise RefusedError(f"{len(errors)} objects were refused ({state}): {shown}{more}", errors[0].fix)

@@ -77,6 +77,17 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
     return " · ".join(parts)
 
 
+def fit_line(line: str, width: int) -> str:
+    """Return a progress line that is not longer than ``width``: whole parts of it, else whole words, then ``…``."""
+    if len(line) <= width:
+        return line
+    for between, end in ((" · ", " · …"), (" ", " …")):
+        cut = line.rfind(between, 0, max(0, width - len(end)) + len(between))
+        if cut > 0:
+            return line[:cut] + end
+    return line[: max(0, width - 1)] + "…"
+
+
 def read_end(place: pathlib.Path) -> str:
     """Return the last lines of a file, empty where it cannot be read."""
     try:

@@ -80,6 +80,7 @@ def test_the_time_of_a_drill_in_words() -> None:
     ("value", "node", "rank"),
     [
         ({"at_step": 5}, "b", 3),
+        ({}, "b", 3),
         ({"at_step": 5, "rank": 1}, "a", 1),
         ({"after_s": 0.5, "target": "host", "node": "a"}, "a", None),
     ],
@@ -92,7 +93,6 @@ def test_node_and_rank_are_resolved(value: dict[str, t.Any], node: str, rank: in
 @pytest.mark.parametrize(
     ("value", "option"),
     [
-        ({}, "drill.at_step"),
         ({"at_step": 1, "after_s": 1}, "drill.at_step"),
         ({"at_step": 1, "rank": 4}, "drill.rank"),
         ({"at_step": 1, "node": "c"}, "drill.node"),
@@ -104,6 +104,16 @@ def test_a_drill_that_cannot_be_is_refused(value: t.Any, option: str) -> None:
     with pytest.raises(InputError) as caught:
         drills.parse_drill(value, 4, NODES, 2)
     assert caught.value.option == option
+
+
+def test_a_drill_without_a_time_is_with_the_first_checkpoint() -> None:
+    """A step that is assumed may lie after the job's end."""
+    drill = drills.parse_drill({}, 4, NODES, 2)
+    story = told(range(1, 4), None, None)
+    assert drills.is_due(drill, story, 1e12) and drill.at_step is None
+    assert not drills.can_prove(story, None), "it waits for a checkpoint"
+    assert drills.describe_time(drill) == "its first checkpoint"
+    assert drills.describe_time(drills.parse_drill({"target": "cut"}, 4, NODES, 2)) == "its first step"
 
 
 def test_a_drill_is_due_at_its_step_or_after_its_time() -> None:

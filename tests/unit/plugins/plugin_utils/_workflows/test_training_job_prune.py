@@ -171,8 +171,16 @@ def test_each_run_is_named_and_where_its_checkpoints_stay(home: StateHome) -> No
     assert table[2:] == [
         "run-1: would be removed from a (0.0 MB)",
         "run-2: would be removed from a (0.0 MB); checkpoints stay in /mnt/shared/run-2",
-        "run-3: on no node",
     ]
+
+
+def test_runs_of_which_nothing_is_left_are_not_listed_again(home: StateHome) -> None:
+    """Those that hosts lost long ago would be in each answer: the controller keeps their records."""
+    again = run(home, [Node("a", [])])
+    assert again["runs"] == [] and again["table"][0].startswith("0 runs chosen") and len(again["table"]) == 2
+    assert not again["changed"]
+    asked = run(home, [Node("a", [])], run_ids=("run-3",))
+    assert asked["runs"] == ["run-3"] and asked["table"][2:] == ["run-3: on no node"], "it was asked for by name"
 
 
 SAVED = {"name": "ckpt_300.pt", "bytes": 4_000_000, "saved_at": int((NOW - 500) * 1e9)}

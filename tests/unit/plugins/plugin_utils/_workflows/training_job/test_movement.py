@@ -159,3 +159,21 @@ def test_a_rank_that_cannot_be_reached_is_killed_later(tmp_path: pathlib.Path) -
     follower.dies = True
     follower.hangs.update()
     assert len(follower.killed) == 2 and follower.story.attempts[0].cause == "hang"
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (60, "nodes 2/2 · ranks 2/2 · step 50 · loss 1.3351"),
+        (45, "nodes 2/2 · ranks 2/2 · step 50 · loss 1.3351"),
+        (44, "nodes 2/2 · ranks 2/2 · step 50 · …"),
+        (34, "nodes 2/2 · ranks 2/2 · …"),
+        (12, "nodes 2/2 …"),
+        (10, "nodes …"),
+        (4, "nod…"),
+        (1, "…"),
+    ],
+)
+def test_a_line_is_cut_between_its_parts(width: int, text: str) -> None:
+    line = "nodes 2/2 · ranks 2/2 · step 50 · loss 1.3351"
+    assert movement.fit_line(line, width) == text and len(text) <= max(width, 1)
