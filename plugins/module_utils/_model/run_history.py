@@ -51,6 +51,7 @@ class RunHistory:
     :ivar late: (first step, last step, seconds) of those whose lines were read after the fact, and by how much at most.
     :ivar readings: when its steps were made and its checkpoints saved. :ivar pauses: (from, until) of each time in
         which it had ended and was not continued yet.
+    :ivar pruned_at: when its logs and metrics were removed from the controller last.
     :ivar stored: what its nodes have stored of its checkpoints.
     :ivar layout: ``layout`` of the newest one and ``layout_by``, by what it was recognised; empty where the program
         reported it by itself.
@@ -87,6 +88,7 @@ class RunHistory:
         self._succeeded = False
         self.readings = StepReadings()
         self.following = Following()
+        self.pruned_at: float | None = None
         # From its end until it was continued, of each of its starts but the last.
         self.pauses: list[tuple[float, float]] = []
         self._ended_at: float | None = None
@@ -110,6 +112,8 @@ class RunHistory:
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
+        elif kind == "pruned":
+            self.pruned_at = at
         elif kind in ("checkpoint_stored", "checkpoint_not_stored"):
             self.stored.take(line, at)
         elif kind in ("checkpoint_missing", "checkpoint_there"):

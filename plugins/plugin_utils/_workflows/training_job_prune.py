@@ -276,10 +276,14 @@ def _clean_controller(home: StateHome, chosen: t.Iterable[str], now: float | Non
 
 
 def _mark_pruned(folder: pathlib.Path, now: float) -> None:
-    """Record the day; the record keeps its time, which orders runs."""
+    """Record the day, and that the logs of its attempts are gone; the record keeps its time, which orders runs."""
     before = (folder / "run.json").stat()
     if (record := load_record(folder)) is not None:
-        run_record.write_record(folder, dataclasses.replace(record, pruned_at=run_record.format_time(now)))
+        # A continuation folds its attempts from the events again.
+        files.append_json(folder / "events.jsonl", {"at": now, "kind": "pruned"})
+        attempts = tuple(dataclasses.replace(attempt, logs=()) for attempt in record.attempts)
+        pruned = dataclasses.replace(record, attempts=attempts, pruned_at=run_record.format_time(now))
+        run_record.write_record(folder, pruned)
         os.utime(folder / "run.json", ns=(before.st_atime_ns, before.st_mtime_ns))
 
 

@@ -247,6 +247,8 @@ def _build_attempt(
 ) -> RunAttempt:
     started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
     nodes = {name: given.get("token", tokens.get(name)) for name, given in story.nodes_of(attempt).items()}
+    # What is at their place since then is of a later attempt.
+    pruned = story.pruned_at is not None and attempt.started_at < story.pruned_at
     return RunAttempt(
         n=attempt.n,
         started_at=started,
@@ -265,7 +267,7 @@ def _build_attempt(
             RunNode(name, token if isinstance(token, str) else None, started, ended, prices.get(name))
             for name, token in nodes.items()
         ),
-        logs=tuple(log_file(name) for name in attempt.node_names),
+        logs=() if pruned else tuple(log_file(name) for name in attempt.node_names),
         notice=attempt.notice and {**attempt.notice._asdict(), "at": format_time(attempt.notice.at)},
     )
 

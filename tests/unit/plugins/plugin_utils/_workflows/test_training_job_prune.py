@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, UnreachableError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import fold
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_prune as prune
@@ -134,6 +135,23 @@ def test_a_pruned_run_is_still_known(home: StateHome) -> None:
     copies = run_copies.read_copies(home.run_folder("run-1"))
     said = "removed by prune from a, the controller on 1970-01-12"
     assert run_copies.describe_removal(copies, record.pruned_at) == said
+
+
+def test_a_pruned_run_that_is_continued_names_no_logs_that_are_gone(home: StateHome) -> None:
+    """The log of its new attempt is at the place of the former one's."""
+    folder = home.run_folder("run-1")
+    start = {"kind": "worker_started", "rank": 0, "node": "a", "world_size": 1}
+    files.append_json(folder / "events.jsonl", {**start, "at": NOW - 9 * 86400, "attempt": 1, "gang": "g"})
+    change_record(home, "run-1", attempts=[{"n": 1, "logs": ["logs/a.log"]}])
+    run(home, [], controller=True)
+    pruned = load_record(folder)
+    assert pruned is not None and [item.logs for item in pruned.attempts] == [()]
+    files.append_json(folder / "events.jsonl", {"at": NOW + 5, "kind": "submitted", "attempt": 2})
+    files.append_json(folder / "events.jsonl", {**start, "at": NOW + 9, "attempt": 2, "gang": "h"})
+    story = fold(files.parse_json_lines(files.read_text(folder / "events.jsonl")), [])
+    again = run_record.reopen_record(pruned, "running", pruned.job)
+    found = run_record.update_record(again, story, {}, NOW + 10)
+    assert [(item.n, item.logs) for item in found.attempts] == [(1, ()), (2, ("logs/a.log",))]
 
 
 def test_what_a_node_has_of_a_pruned_run_is_removed_later(home: StateHome) -> None:
