@@ -106,14 +106,12 @@ class RunHistory:
         self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
+        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended", "pruned"):
             self._note_start(line, at)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
-        elif kind == "pruned":
-            self.pruned_at = at
         elif kind in ("checkpoint_stored", "checkpoint_not_stored"):
             self.stored.take(line, at)
         elif kind in ("checkpoint_missing", "checkpoint_there"):
@@ -127,10 +125,13 @@ class RunHistory:
             self._add_loss(line, at)
 
     def _note_start(self, line: Line, at: float) -> None:
-        """Take in that a start began, by which budgets begin anew, did not resume, or how it ended."""
+        """Take in that a start began, by which budgets begin anew, did not resume, or how it ended and was pruned."""
         number = int(parse_finite(line.get("attempt")) or 0)
         if line.get("kind") == "ended":
             self._succeeded, self._ended_at = line.get("detail") == "succeeded", at
+            return
+        if line.get("kind") == "pruned":
+            self.pruned_at = at
             return
         if line.get("kind") == "not_resumed":
             self.not_resumed.add(number)

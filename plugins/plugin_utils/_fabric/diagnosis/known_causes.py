@@ -23,19 +23,25 @@ _END_CODES: t.Mapping[str, str] = {
     "hang": "stalled_stopped",
     "uneven_resume": "uneven_resume",
 }
+# The same of jobs whose ranks have GPUs: what else NCCL can record of it.
+_NCCL_CODES: t.Final[t.Mapping[str, str]] = {"stalled_stopped": "stalled_nccl"}
 # Causes of which all nodes that a line names are part.
 _OF_THE_GANG: t.Final = ("uneven_resume",)
 # Ends whose reason the words of the record name, where anything does.
 _CRASHES: t.Final = ("crash", "fatal_exit_code")
 
 
-def find_end_code(cause: str, detail: str) -> str | None:
-    """Return the cause code of a run's end by its word and its line, None where these name none."""
+def find_end_code(cause: str, detail: str, *, gpus: bool = False) -> str | None:
+    """Return the cause code of a run's end by its word and its line, None where these name none.
+
+    :param gpus: whether its ranks have GPUs, so that they train over NCCL.
+    """
     if cause in _CRASHES:
         return find_named_code(detail)
     if cause == "node_lost":
         return "node_unreachable"
-    return _END_CODES.get(cause) or find_code(cause, detail)
+    code = _END_CODES.get(cause) or find_code(cause, detail)
+    return _NCCL_CODES.get(code, code) if code and gpus else code
 
 
 def find_named_code(text: str) -> str | None:
@@ -67,7 +73,7 @@ def find_known_causes(known: KnownRun | None, *, stands: bool, backend: Backend 
 
 
 def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
-    code, attempt = find_end_code(known.cause, known.detail), known.attempt
+    code, attempt = find_end_code(known.cause, known.detail, gpus=known.gpus), known.attempt
     if code is None and known.cause not in _CRASHES:
         return []
     if attempt and attempt.first_left and code and is_peer_gone([code]):

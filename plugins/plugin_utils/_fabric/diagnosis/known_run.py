@@ -23,7 +23,7 @@ class KnownRun:
     """``over``: whether the run has ended, None where that is not known now. ``attempt``: the newest one of its events.
 
     ``steps``: (time, step), as the controller has read them. ``outcome``, ``cause``, ``detail``: how it ended.
-    ``nodes``: the names of its nodes. ``at``: when this was read.
+    ``nodes``: the names of its nodes. ``gpus``: whether its ranks have GPUs. ``at``: when this was read.
     """
 
     over: bool | None
@@ -34,6 +34,7 @@ class KnownRun:
     cause: str = ""
     detail: str = ""
     nodes: tuple[str, ...] = ()
+    gpus: bool = False
 
     @classmethod
     def build(cls, record: Line, events: t.Iterable[Line], metrics: t.Iterable[Line], at: float) -> KnownRun:
@@ -54,6 +55,7 @@ class KnownRun:
             str(record.get("cause") or ""),
             str(record.get("detail") or ""),
             tuple(map(str, record.get("hosts") or ())),
+            bool((record.get("job") or {}).get("gpus_per_node")),
         )
 
     @property

@@ -183,6 +183,13 @@ _TABLE = (
         "stalled_stopped",
         "secondary",
         "No step was finished for a long time, and the run was stopped",
+        "Where each rank stood is in logs/NODE.stacks, with lines of the program where Python's memory may be read",
+        in_pods="Run it without job.stop_on.stalled_s, and diagnose it while it stands",
+    ),
+    CauseInfo(
+        "stalled_nccl",
+        "secondary",
+        "No step was finished for a long time, and the run was stopped",
         "Where each rank stood is in logs/NODE.stacks, with lines of the program where Python's memory may be read; "
         "for the next run set TORCH_FR_BUFFER_SIZE and NCCL_DEBUG=INFO",
         in_pods="Run it without job.stop_on.stalled_s, and diagnose it while it stands; set TORCH_FR_BUFFER_SIZE and "

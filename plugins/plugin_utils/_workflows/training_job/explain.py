@@ -45,7 +45,11 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
         return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}: {gone}")
     if outcome.cause not in _CRASHES or outcome.node is None:
         # What is to do about a lost node is for a run that waits for it: this one has ended.
-        code = None if outcome.cause == "node_lost" else find_end_code(outcome.cause, outcome.detail)
+        code = (
+            None
+            if outcome.cause == "node_lost"
+            else find_end_code(outcome.cause, outcome.detail, gpus=_has_gpus(folder))
+        )
         return _with_fix(_with_room(folder, outcome, code), code, backend)
     own = folder / run_record.log_file(outcome.node)
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
@@ -100,6 +104,12 @@ def _with_room(folder: pathlib.Path, outcome: RunOutcome, code: str | None) -> R
     elif seen is not None:
         sizes = f"{seen['node']}: {checkpoint_room.describe_sizes(seen)}, as seen at a checkpoint before"
     return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')} ({sizes})") if sizes else outcome
+
+
+def _has_gpus(folder: pathlib.Path) -> bool:
+    """Return whether the ranks of the recorded run have GPUs."""
+    record = files.read_json(folder / "run.json")
+    return bool(isinstance(record, dict) and (record.get("job") or {}).get("gpus_per_node"))
 
 
 def _read_events(folder: pathlib.Path) -> list[dict[str, t.Any]]:

@@ -164,7 +164,11 @@ class Follower:
         if hung.action == "end":
             return RunOutcome("failed", 1, "hang", hung.detail, hung.node)
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
-        return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
+        if stop is None:
+            return None
+        # What the warning has named is not to be missing in the last line.
+        detail, node = self.hangs.name_end(stop.detail) if stop.cause == "stalled" else (stop.detail, None)
+        return RunOutcome("failed", 1, stop.cause, detail, node)
 
     def _find_uneven(self) -> tuple[str, str] | None:
         return self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None

@@ -129,6 +129,13 @@ class HangWatch:
         """Return who is waited for, and since when, in words; None where the gang does not hang."""
         return self._hang.describe(log_follow.now()) if self._hang else None
 
+    def name_end(self, detail: str) -> tuple[str, str | None]:
+        """Return the line of a run that stood with who is waited for, as far as is seen, and the node of that rank."""
+        hung = self._hang
+        if hung is None:
+            return detail, None
+        return f"{detail}; the run {hung.describe(log_follow.now())}", hung.culprits[0].node if hung.culprits else None
+
     def update(self) -> None:
         """Say who is waited for, at which line, once, until the gang moves again; kill it where the job asks for that.
 

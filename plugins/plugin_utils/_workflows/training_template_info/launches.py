@@ -16,6 +16,7 @@ from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job_catalogue import CatalogueTemplate, fill_template
 from ....module_utils._model.job_templates import merge
 from ....module_utils._model.launch_file import LaunchAnswers, LaunchFile
+from ....module_utils._model.run_record import RecordedTemplate
 from .sources import read_source
 
 _DIGEST = "#sha256="
@@ -32,7 +33,14 @@ def read_launch(
     launch = launch_file.parse_launch(_read_yaml(place, base), place)
     job = merge(launch_file.complete_launch(launch, answers), answers.overrides)
     result: dict[str, object] = {"job": job, "launch_needs": launch_file.list_needs(launch)}
-    if launch.template is not None and _is_of_catalogue(launch, known):
+    if launch.template is None:
+        return result
+    differs = _find_difference(launch, launch.template, known)
+    if differs:
+        named = f"{launch.template.name} {launch.template.version}"
+        said = f"{place} says that its job is of the template {named}, and {differs}"
+        result["warnings"] = [f"{said}: it is trained as the file has it, and its run is recorded without a template"]
+    else:
         result["catalogue_template"] = validators.plain_value(launch.template)
     return result
 
@@ -62,16 +70,18 @@ def _read_yaml(place: str, base: pathlib.Path) -> t.Any:
         raise InputError("launch", f"{place} is not readable as YAML", "Write it anew by the playbook launch") from exc
 
 
-def _is_of_catalogue(launch: LaunchFile, known: t.Mapping[str, CatalogueTemplate]) -> bool:
-    """Return whether the job is what the template, which the catalogue has, makes of the recorded answers."""
-    recorded = launch.template
-    found = known.get(recorded.name) if recorded else None
-    if recorded is None or found is None or found.digest != recorded.digest:
-        return False
+def _find_difference(launch: LaunchFile, recorded: RecordedTemplate, known: t.Mapping[str, CatalogueTemplate]) -> str:
+    """Return why the job is not what the catalogue's template makes of the recorded answers, empty where it is."""
+    found = known.get(recorded.name)
+    if found is None:
+        return "the catalogue has none of this name (muster_catalogue_sources names more)"
+    if found.digest != recorded.digest:
+        return f"the catalogue has another one of this name ({found.version}, digest {found.digest[:12]}…)"
     # Of secrets a launch file has the names alone; where one is does not count in the comparison.
     secrets = {name: {"from": "env"} for name, item in found.fields.items() if item.type == "secret" and item.required}
     try:
         filled = fill_template(found, {**secrets, **recorded.inputs})["job"]
-    except MusterError:
-        return False
-    return launch_file.is_filled_from(launch, merge(filled, recorded.overrides))
+    except MusterError as error:
+        return f"the template does not take its answers ({error.message})"
+    same = launch_file.is_filled_from(launch, merge(filled, recorded.overrides))
+    return "" if same else "the template makes another job of its answers"

@@ -44,6 +44,12 @@ def test_the_code_of_an_end(cause: str, detail: str, code: str | None) -> None:
     assert find_end_code(cause, detail) == code
 
 
+def test_the_code_of_a_run_that_stood_is_that_of_its_backend() -> None:
+    assert [find_end_code("stalled", "", gpus=gpus) for gpus in (False, True)] == ["stalled_stopped", "stalled_nccl"]
+    stood = known(state="ended", outcome="failed", cause="stalled", detail="it stood", job={"gpus_per_node": 8})
+    assert [item.code for item in find_known_causes(stood, stands=False, backend="hosts")] == ["stalled_nccl"]
+
+
 def ended(cause: str, detail: str) -> KnownRun:
     return known(state="ended", outcome="failed", cause=cause, detail=detail, hosts=["n0", "n1"])
 

@@ -86,6 +86,14 @@ def test_the_code_of_an_end_is_found_by_one_rule(tmp_path: pathlib.Path) -> None
     assert explain_end(tmp_path, lost, "hosts") == lost
 
 
+@pytest.mark.parametrize(("gpus", "words"), [(0, False), (8, True)])
+def test_a_job_without_gpus_gets_no_advice_on_nccl(tmp_path: pathlib.Path, gpus: int, words: bool) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"job": {"gpus_per_node": gpus}}))
+    stood = RunOutcome("failed", 1, "stalled", "stalled at step 4: no step for 60 s")
+    detail = explain_end(tmp_path, stood, "hosts").detail
+    assert ("NCCL_DEBUG" in detail) == words and "logs/NODE.stacks" in detail
+
+
 @pytest.mark.parametrize("node", ["n0", "n1"])
 def test_a_network_error_that_followed_from_the_end_of_a_rank_is_not_its_cause(
     tmp_path: pathlib.Path, node: str

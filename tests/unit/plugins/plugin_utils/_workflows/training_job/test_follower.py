@@ -295,3 +295,27 @@ def test_a_crash_beside_a_full_disk_does_not_end_the_run(tmp_path: pathlib.Path)
     crash_full(followed, 1)
     crash_full(followed, 2, "ValueError: x\n")
     assert followed._rule_outcome() is None
+
+
+def test_the_last_line_of_a_run_that_stood_names_who_was_waited_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning before it had rank, node and line; so has the end."""
+    said: list[str] = []
+    followed, clock = follower(tmp_path, said=said, stop_on={"stalled_s": 60}), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    at = time.time()
+    for rank, node in enumerate("ab"):
+        followed.record_event("worker_started", at, rank=rank, node=node, attempt=1, gang="g", world_size=2)
+    followed.take_text("a", "metrics", json.dumps({"at": at + 0.1, "step": 1}) + "\n")
+    assert followed._rule_outcome() is None
+    place = ["main", "/job/train.py", 31]
+    followed.record_event("rank_stands", at + 1, rank=0, node="a", attempt=1, since=at, operation="all_reduce")
+    followed.record_event("rank_stands", at + 1, rank=1, node="b", attempt=1, since=at, place=place, frames=[place])
+    followed._report()
+    assert any("rank 1 on b stands at train.py:31 (main)" in line for line in said if line.startswith("warning")), said
+    clock[0] += 61
+    outcome = followed._rule_outcome()
+    assert outcome is not None and (outcome.cause, outcome.node) == ("stalled", "b")
+    assert "no step for 60 s (job.stop_on.stalled_s); the run hangs for" in outcome.detail
+    assert "rank 1 on b stands at train.py:31 (main); rank 0 waits in all_reduce" in outcome.detail

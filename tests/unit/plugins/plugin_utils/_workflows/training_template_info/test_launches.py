@@ -44,12 +44,22 @@ def test_its_job_is_the_templates_with_the_code_of_who_launches_it(launch: Dict,
     found = read(tmp_path, write(tmp_path, launch), job={"placement": {"namespace": "hers"}})
     assert found["job"]["code"] == {"sha256": "c" * 64, "ref": "./mine"}
     assert found["job"]["placement"] == {"namespace": "hers"} and found["job"]["nodes"] == 2
-    assert found["catalogue_template"]["name"] == "pytorch-ddp"
+    assert found["catalogue_template"]["name"] == "pytorch-ddp" and "warnings" not in found
     assert found["launch_needs"] == [f"muster_launch_code: a folder with the code (SHA-256 {'c' * 64})"]
 
 
-@pytest.mark.parametrize("part", ["digest", "job", "inputs", "name"])
-def test_a_template_that_does_not_make_the_job_is_not_recorded(launch: Dict, tmp_path: pathlib.Path, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ("digest", "the catalogue has another one of this name"),
+        ("job", "the template makes another job of its answers"),
+        ("inputs", "the template makes another job of its answers"),
+        ("name", "the catalogue has none of this name"),
+    ],
+)
+def test_a_template_that_does_not_make_the_job_is_not_recorded_and_that_is_said(
+    launch: Dict, tmp_path: pathlib.Path, part: str, why: str
+) -> None:
     changes: Dict = {"digest": "0" * 64, "inputs": {**INPUTS, "nnodes": 3}, "name": "not-there"}
     if part == "job":
         launch["job"]["args"] = ["--other"]
@@ -57,6 +67,8 @@ def test_a_template_that_does_not_make_the_job_is_not_recorded(launch: Dict, tmp
         launch["template"] = {**launch["template"], part: changes[part]}
     found = read(tmp_path, write(tmp_path, launch))
     assert "catalogue_template" not in found and found["job"]["code"]["ref"] == "./mine"
+    (warning,) = found["warnings"]
+    assert why in warning and "recorded without a template" in warning
 
 
 @pytest.mark.parametrize(
