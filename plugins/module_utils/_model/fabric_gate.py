@@ -16,6 +16,8 @@ from .timestamps import read_time
 
 VerdictRecord = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
+# It labels the nodes of a cluster, which a member of a team may not.
+_VERIFY_PODS = f"{_VERIFY} as an administrator of the cluster, or have it run"
 # Links flap and nodes are re-cabled: an older verdict should be renewed before a long run.
 STALE_DAYS = 7.0
 # The way that keeps all nodes in use without a gang between them.
@@ -50,6 +52,15 @@ def judge_fabric(
     """
     if len(hosts) < 2:
         return FabricGate(None, ())
+    gate = _judge_verdicts(job, hosts, verdicts, now)
+    if not job.on_kubernetes:
+        return gate
+    return dataclasses.replace(gate, warnings=tuple(text.replace(_VERIFY, _VERIFY_PODS) for text in gate.warnings))
+
+
+def _judge_verdicts(
+    job: Job, hosts: t.Sequence[str], verdicts: t.Sequence[VerdictRecord] | t.Any, now: float | None
+) -> FabricGate:
     entries = verdicts if isinstance(verdicts, (list, tuple)) else []
     readable = readable_verdicts(entries)
     damaged = bool(verdicts) and len(readable) < max(1, len(entries))

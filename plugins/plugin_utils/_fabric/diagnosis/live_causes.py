@@ -200,6 +200,8 @@ _TABLE = (
         "advice",
         "Steps take longer than they did in this attempt",
         "Compare processor use and links of the nodes; verify the fabric (verify_fabric) when the job has ended",
+        in_pods="Compare processor use and links of the nodes; have an administrator of the cluster verify the fabric "
+        "(verify_fabric) when the job has ended",
     ),
     CauseInfo(
         "memlock_low",

@@ -193,7 +193,7 @@ def find_island_problem(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool)
     if not rooms and by_queue and _needs_one_island(job, by_queue):
         return RefusedError(
             f"job.nodes: no island has room for {_pod_count(job)} pods (no node has an island label)",
-            "Verify the fabric first (playbook verify_fabric): it labels the nodes",
+            "Verify the fabric first (playbook verify_fabric), or have an administrator do it: it labels the nodes",
         )
     if not fitting and rooms:
         table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items())

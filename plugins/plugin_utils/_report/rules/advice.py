@@ -261,7 +261,7 @@ def _measure_saves(model: RunModel) -> tuple[float | None, int]:
 def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:
     nodes = parsing.read_integer(model.job.get("nodes")) or 0
     if not model.verdicts and nodes > 1:
-        yield Advice("The network between the nodes was not measured: verify it.", _play(model, "verify_fabric"))
+        yield _advise_verifying(model, "The network between the nodes was not measured: verify it")
     for verdict in model.verdicts:
         island, outcome = (
             parsing.read_text(verdict.get("island"), 80) or "the island",
@@ -272,15 +272,23 @@ def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:
             if fix:
                 yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
         if outcome == "unproven" and _lacks_expectation(verdict):
-            yield Advice(
+            yield _advise_verifying(
+                model,
                 f"The fabric of {island} was measured, but the expected rate of its link is not known (links inside one"
-                " machine have none): declare it in muster_expectations and verify again.",
-                _play(model, "verify_fabric"),
+                " machine have none): declare it in muster_expectations and verify again",
             )
         elif outcome in ("fail", "unproven", None):
-            yield Advice(
-                f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", _play(model, "verify_fabric")
-            )
+            yield _advise_verifying(model, f"The fabric of {island} is {outcome or 'unproven'}: verify it again")
+
+
+def _advise_verifying(model: RunModel, text: str) -> Advice:
+    """Return the advice to verify the fabric as it fits the rights: a cluster's nodes are its administrator's."""
+    record = model.run.record
+    if record.get("backend") != "kubernetes":
+        return Advice(f"{text}.", _play(model, "verify_fabric"))
+    if parsing.read_mapping(record.get("derived")).get("reads_nodes") is False:
+        return Advice(f"{text}: an administrator of the cluster has to, with the playbook verify_fabric.")
+    return Advice(f"{text}, with the kubeconfig of an administrator of the cluster.", _play(model, "verify_fabric"))
 
 
 def _lacks_expectation(verdict: t.Mapping[str, object]) -> bool:

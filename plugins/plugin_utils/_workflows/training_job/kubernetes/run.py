@@ -511,7 +511,8 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "launcher": plan.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derive(plan, planned),
+        # Who may not read nodes is a member of a team: the report advises nothing of an administrator's.
+        "derived": {**_derive(plan, planned), **({"reads_nodes": False} if run.decision.facts.nodes is None else {})},
         "fabric": planned.reference,
         "generation": plan.first_attempt,
         "hosts": (),

@@ -73,6 +73,12 @@ def test_no_verdict_is_a_warning(verdicts: list[t.Any]) -> None:
     assert found.warnings == ("the network of these nodes was never verified. Run the verify_fabric playbook",)
 
 
+def test_a_member_of_a_team_is_not_told_to_verify_by_themselves() -> None:
+    pods = job(image="i:1", placement={"backend": "kubernetes"})
+    (warning,) = fabric_gate.judge_fabric(pods, HOSTS, []).warnings
+    assert warning.endswith("Run the verify_fabric playbook as an administrator of the cluster, or have it run")
+
+
 def test_a_node_that_joined_later_is_named() -> None:
     found = judge([verdict()], hosts=("a", "b", "c"))
     assert found.verdict is None and found.warnings[0].startswith("the network of c was never verified")

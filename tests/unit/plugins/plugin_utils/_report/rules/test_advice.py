@@ -38,6 +38,25 @@ def test_advice_after_a_crash_loop() -> None:
     assert any("muster.training.verify_fabric" in (command or "") for _text, command in texts)
 
 
+@pytest.mark.parametrize(
+    ("record", "words", "has_command"),
+    [
+        ({}, "was not measured: verify it.", True),
+        ({"backend": "kubernetes"}, "verify it, with the kubeconfig of an administrator of the cluster.", True),
+        (
+            {"backend": "kubernetes", "derived": {"reads_nodes": False}},
+            "verify it: an administrator of the cluster has to, with the playbook verify_fabric.",
+            False,
+        ),
+    ],
+)
+def test_advice_to_verify_fits_the_rights(record: dict[str, object], words: str, has_command: bool) -> None:
+    failed = run("crash_loop")
+    texts = advised(dataclasses.replace(failed, record={**failed.record, **record}))
+    (found,) = [(text, command) for text, command in texts if "not measured" in text]
+    assert found[0].endswith(words) and bool(found[1]) == has_command
+
+
 def test_variables_that_a_command_lacks_are_named_beside_it() -> None:
     """As cancel and the follower name them: their values are not kept."""
     failed = run("crash_loop")
