@@ -67,6 +67,8 @@ class RunHistory:
         self._missing: Line | None = None
         # By node, when it said that no checkpoint is in its folder, and which.
         self._empty: dict[str, tuple[float, str]] = {}
+        # The node and the path of a checkpoint that was found at the end and never reported.
+        self._unreported: tuple[str, str] | None = None
         self.last: dict[str, float] = {}
         self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
@@ -116,8 +118,8 @@ class RunHistory:
             self.stored.take(line, at)
         elif kind in ("checkpoint_missing", "checkpoint_there"):
             self._missing = line if kind == "checkpoint_missing" else None
-        elif kind == "no_checkpoint":
-            self._empty[str(line.get("node"))] = at, str(line.get("folder"))
+        elif kind in ("no_checkpoint", "checkpoint_unreported"):
+            self._note_folder(line, at)
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
             self._give_notices()
@@ -149,6 +151,21 @@ class RunHistory:
         nodes = line.get("nodes")
         given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
         self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
+
+    def _note_folder(self, line: Line, at: float) -> None:
+        """Note what a node has in its folder at the end: nothing, or a checkpoint of which no step was reported."""
+        node, folder = str(line.get("node")), str(line.get("folder"))
+        if line.get("kind") == "no_checkpoint":
+            self._empty[node] = at, folder
+        else:
+            self._unreported = node, f"{folder}/{line.get('name')}"
+
+    def describe_unreported(self) -> str:
+        """Return which checkpoint there is of which no step is known, empty where steps are, or none is there."""
+        if self._saved is not None or self._unreported is None:
+            return ""
+        node, path = self._unreported
+        return f"{path} on {node} is a checkpoint of a step that is not known: the program reports none"
 
     def _give_notices(self) -> None:
         """Give each attempt the first notice of its time; attempts may become known after their notices."""

@@ -10,6 +10,10 @@ import typing as t
 
 Line = t.Mapping[str, object]
 _NUMBERS = re.compile("[0-9]+")
+# What gives a checkpoint its step that has none in its name.
+UNREPORTED_FIX: t.Final = (
+    "Set job.metrics.preset or job.metrics.checkpoint_pattern, or write checkpoint_step to MUSTER_METRICS_FILE"
+)
 
 
 class StoredCheckpoint(t.NamedTuple):

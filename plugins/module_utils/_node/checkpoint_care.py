@@ -108,13 +108,18 @@ class CheckpointCare:
             self._note_missing()
 
     def _note_missing(self) -> None:
-        """Tell of a reported checkpoint that is not there, or that nothing is: a pod does not see what is printed."""
+        """Tell of a reported checkpoint that is not there, that nothing is, or that one is that was not reported.
+
+        A pod does not see what is printed.
+        """
         folder, form = pathlib.Path(self._rules["folder"]).expanduser(), self._rules["format"]
         told: dict[str, t.Any] | None = checkpoint_reports.find_missing(self._run / "metrics.jsonl", folder, form)
         if told:
             told = {"kind": "checkpoint_missing", **told}
         elif not any(folder.glob("[!.]*")):
             told = {"kind": "no_checkpoint", "folder": str(folder)}
+        elif name := checkpoint_reports.find_unreported(self._run / "metrics.jsonl", folder, form):
+            told = {"kind": "checkpoint_unreported", "folder": str(folder), "name": name}
         if told:
             with contextlib.suppress(OSError):
                 files.append_json(self._run / "events.jsonl", {"at": time.time(), "node": self._node, **told})

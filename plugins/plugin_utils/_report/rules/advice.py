@@ -13,6 +13,7 @@ import typing as t
 from ....module_utils._model import cadence
 from ....module_utils._model.commands import describe_given, run_command
 from ....module_utils._model.run_record import STANDING
+from ....module_utils._model.stored_checkpoints import UNREPORTED_FIX
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
@@ -192,6 +193,9 @@ def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
 
 
 def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
+    if unreported := model.run.history.describe_unreported():
+        yield Advice(f"{unreported}. {UNREPORTED_FIX}.")
+        return
     logged = any(part.steps for part in model.run.segments)
     if logged and not any(part.checkpoints for part in model.run.segments) and model.checkpoint is None:
         yield Advice("No checkpoint was saved: after a fault the job starts over. Save to MUSTER_CHECKPOINT_DIR.")

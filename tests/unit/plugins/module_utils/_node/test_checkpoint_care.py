@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pathlib
 import typing as t
+import zipfile
 
 import pytest
 
@@ -73,6 +75,26 @@ def test_an_empty_folder_is_told_of_at_the_end(
     place = run / "events.jsonl"
     told = json.loads(place.read_text()) if place.exists() else {}
     assert told.get("kind") == (None if "step-20" in saved else "no_checkpoint")
+
+
+@pytest.mark.parametrize("form", ["auto", "files"])
+def test_a_file_that_is_written_over_is_told_of_unless_its_step_was_reported(tmp_path: pathlib.Path, form: str) -> None:
+    """nanoGPT's ckpt.pt: there is a checkpoint, and no step of it is known."""
+    run, folder = tmp_path / "run", tmp_path / "ck"
+    run.mkdir()
+    folder.mkdir()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("ckpt/data.pkl", b"x" * 100)
+    (folder / "ckpt.pt").write_bytes(buffer.getvalue())
+    rules = {"folder": str(folder), "format": form, "keep": None, "shared": False, "first": False}
+    checkpoint_care.CheckpointCare(rules, run, "n").close(None, lambda: None)
+    told = json.loads((run / "events.jsonl").read_text())
+    assert (told["kind"], told["folder"], told["name"]) == ("checkpoint_unreported", str(folder), "ckpt.pt")
+    (run / "events.jsonl").unlink()
+    (run / "metrics.jsonl").write_text('{"at": 1, "checkpoint_step": 250}\n')
+    checkpoint_care.CheckpointCare(rules, run, "n").close(None, lambda: None)
+    assert not (run / "events.jsonl").exists()
 
 
 def test_a_tracker_that_names_a_missing_checkpoint_is_said_before_the_program_begins(tmp_path: pathlib.Path) -> None:

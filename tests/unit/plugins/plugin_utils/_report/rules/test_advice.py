@@ -57,6 +57,17 @@ def test_advice_to_verify_fits_the_rights(record: dict[str, object], words: str,
     assert found[0].endswith(words) and bool(found[1]) == has_command
 
 
+def test_a_checkpoint_without_a_step_is_no_missing_one() -> None:
+    lines: list[Line] = [{"at": 100.0 + n, "step": n} for n in range(1, 5)]
+    found = case(lines)
+    assert any("No checkpoint was saved" in item.text for item in advice.advise(found))
+    about = {"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "ckpt.pt", "at": 110.0}
+    found.run.history.event(about)
+    texts = [item.text for item in advice.advise(found)]
+    assert not any("No checkpoint was saved" in text for text in texts), texts
+    assert any(text.startswith("/ck/r/ckpt.pt on a is a checkpoint of a step that is not known") for text in texts)
+
+
 def test_variables_that_a_command_lacks_are_named_beside_it() -> None:
     """As cancel and the follower name them: their values are not kept."""
     failed = run("crash_loop")
