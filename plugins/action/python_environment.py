@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
+from ..module_utils._model.commands import describe_installing
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._hosts import python_environment
+from ..plugin_utils._workflows.shared.progress import say_if_killed
 
 
 class ActionModule(WorkflowAction):
@@ -24,4 +26,5 @@ class ActionModule(WorkflowAction):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         (remote,) = self.connect(variables)([variables["inventory_hostname"]])
-        return python_environment.ensure_environment(remote, options, self.check, self.reporter().say)
+        with say_if_killed(describe_installing([remote.name], "the training packages")):
+            return python_environment.ensure_environment(remote, options, self.check, self.reporter().say)

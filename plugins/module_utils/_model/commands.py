@@ -18,6 +18,8 @@ if t.TYPE_CHECKING:
 STARTING = "may be running"
 UNFOLLOWED = "is no longer followed; it keeps running"
 NOT_FOLLOWED = "is not followed; it keeps running"
+# So many names and more are counted.
+_FEW: t.Final = 8
 
 
 def playbook_command(
@@ -30,6 +32,15 @@ def playbook_command(
     options = list(command_line) if "-i" in command_line else ["-i", inventory or "INVENTORY", *command_line]
     extra = [word for key, value in variables.items() for word in ("-e", f"{key}={value}")]
     return shlex.join(["ansible-playbook", *options, f"muster.training.{name}", *extra])
+
+
+def describe_installing(names: t.Sequence[str], what: str) -> str:
+    """Return what is said where a command is stopped while pip runs on hosts, which it does not end with it."""
+    where = ", ".join(names) if len(names) < _FEW else f"{len(names)} hosts"
+    return (
+        f"pip may still be installing {what} on {where}, for half an hour at most: the same command waits for it and "
+        "uses what it has installed"
+    )
 
 
 class StartedRun(t.Protocol):

@@ -11,9 +11,11 @@ import dataclasses
 import pathlib
 import typing as t
 
+from .....module_utils._model.commands import describe_installing
 from .....module_utils._model.errors import InputError
 from .....module_utils._model.job import Job
 from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ...shared.progress import say_if_killed
 from ...shared.request import RunRequest
 from ..source import CodeSource
 from .plan import TrainingHost
@@ -43,7 +45,8 @@ def ensure_environments(
         f"job.requirements: {len(lines)} {'line' if len(lines) == 1 else 'lines'} for {len(hosts)} "
         f"{'host' if len(hosts) == 1 else 'hosts'}, installed where missing"
     )
-    answers, errors = on_each_node(request.connect(list(by_name)), ask)
+    with say_if_killed("" if request.check else describe_installing(list(by_name), "job.requirements")):
+        answers, errors = on_each_node(request.connect(list(by_name)), ask)
     if errors:
         raise most_telling_error(errors)
     made = [name for name, answer in answers.items() if answer["made"]]

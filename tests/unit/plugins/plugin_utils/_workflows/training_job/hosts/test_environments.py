@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import types
 import typing as t
@@ -81,3 +82,23 @@ def test_what_a_node_could_not_install_is_refused(code: pathlib.Path, line: str)
     wanted = job(code, line)
     with pytest.raises(InputError, match="job.requirements"):
         environments.read_requirements(wanted, source.read_source(wanted, code, code))
+
+
+def test_a_command_that_is_stopped_says_that_pip_may_go_on(code: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not ended with the connection, and what it installs is used by the next start."""
+    asked: list[str] = []
+
+    @contextlib.contextmanager
+    def keep(line: str) -> t.Iterator[None]:
+        asked.append(line)
+        yield
+
+    monkeypatch.setattr(environments, "say_if_killed", keep)
+    answer = {"python": "/e/python", "made": True}
+    ensure(code, [answer, answer])
+    ensure(code, [answer, answer], check=True)
+    expected = (
+        "pip may still be installing job.requirements on a, b, for half an hour at most: the same command waits for it "
+        "and uses what it has installed"
+    )
+    assert asked == [expected, ""]
