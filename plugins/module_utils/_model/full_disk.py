@@ -4,7 +4,7 @@
 """When a run ends because a disk stays full. Pure rules on what its programs print and how its attempts end.
 
 A restart frees nothing: where two attempts in a row end for want of space and the later one came no further, the next
-one ends so, too. A program that removes what is old when it begins comes further, and goes on.
+one ends so, too. A program that removes what is old when it begins comes further, and continues.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def predict(client: Client, plan: KubePlan) -> list[str]:
     :raises RefusedError: when no waiting would help: it asks for more than the whole of a quota.
     """
     job = plan.job
-    requests = build_resources(plan).get("requests") or {}
+    requests = t.cast("t.Mapping[str, str]", build_resources(plan).get("requests") or {})
     asked = quota.sum_requests(job.nodes, requests, plan.ranges)
     lines = []
     for known, unread in _read_quotas(client, plan):

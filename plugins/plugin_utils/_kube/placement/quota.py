@@ -95,7 +95,7 @@ def parse_resource_quota(item: KubeObject) -> Quota | None:
     if spec.get("scopeSelector") or not {*(spec.get("scopes") or ())} <= _SCOPES:
         return None
     hard = {name: _parse(value) for name, value in (spec.get("hard") or {}).items()}
-    wanted = {name: key for key in hard if (name := _requested(key))}
+    wanted = {name: key for key in hard if (name := _read_limited(key))}
     used = {key: _parse(value) for key, value in (status.get("used") or {}).items()}
     if not wanted:
         return None
@@ -106,7 +106,7 @@ def parse_resource_quota(item: KubeObject) -> Quota | None:
     )
 
 
-def _requested(key: str) -> str:
+def _read_limited(key: str) -> str:
     """Return the resource of a pod's requests that an entry of a ResourceQuota limits, empty for other entries."""
     if key.startswith("requests."):
         name = key.removeprefix("requests.")

@@ -91,7 +91,8 @@ def _read_records(
     folders: t.Iterable[pathlib.Path], *, is_list: bool
 ) -> tuple[list[tuple[Record, pathlib.Path]], list[str]]:
     """Return the records with their folders, and of a list a line for each that cannot be read: it hides no other."""
-    found, unread = [], []
+    found: list[tuple[Record, pathlib.Path]] = []
+    unread: list[str] = []
     for folder in folders:
         try:
             record = read_record(folder)
