@@ -208,6 +208,7 @@ def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
     eventually(lambda: all("ready" in (log.read_text() if log.exists() else "") for log in logs), "both ranks")
     before = fingerprint(world.folder())
     assert world.play(None, state="cancelled", check=True)["changed"] is True and fingerprint(world.folder()) == before
+    assert world.said.lines[-1] == f"run {world.run_id} would be stopped on a, b; nothing was changed"
     cancelled = world.play(None, state="cancelled")
     assert (cancelled["changed"], cancelled["run"]["outcome"], cancelled["run"]["exit_code"]) == (
         True,

@@ -54,8 +54,11 @@ def test_a_cluster_that_does_not_answer_leaves_it_open() -> None:
         raise TransportError("connection refused")
 
     found = cancel._find_left(t.cast(t.Any, types.SimpleNamespace(get=away)), REF, "r")
-    assert found.startswith("its cluster could not be asked which of its pods still run (connection refused); ")
-    assert found.endswith("cancel the run with -e muster_cluster_gone=true") and issubclass(TransportError, MusterError)
+    assert found.startswith(
+        "it is not known what of it still runs: its cluster could not be asked which of its pods still run (connection "
+        "refused); "
+    )
+    assert found.endswith("add -e muster_cluster_gone=true") and issubclass(TransportError, MusterError)
 
 
 @pytest.mark.parametrize(
