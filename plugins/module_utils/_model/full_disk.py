@@ -41,6 +41,29 @@ def find_no_space(node: str, text: str) -> NoSpace | None:
     return None
 
 
+class FoundFull(t.NamedTuple):
+    """That a rank of an attempt found no space."""
+
+    attempt: int
+    found: NoSpace
+
+    def to_event(self) -> dict[str, t.Any]:
+        """Return the event that keeps it."""
+        return {"kind": KIND, "attempt": self.attempt, "node": self.found.node, "detail": self.found.place}
+
+    def warn(self) -> str:
+        """Return the warning of it."""
+        return f"warning: attempt {self.attempt}: {self.found.describe()}. Free space there while the run continues"
+
+
+class FullEnd(t.NamedTuple):
+    """The end of a run by a disk that stayed full."""
+
+    node: str
+    exit_code: int
+    detail: str
+
+
 class FullDisks:
     """By attempt the first disk that had no space, by the events of a run."""
 
@@ -52,22 +75,25 @@ class FullDisks:
         if line.get("kind") == KIND and isinstance(number := line.get("attempt"), int):
             self._seen.setdefault(number, NoSpace(str(line.get("node")), str(line.get("detail") or "")))
 
-    def knows(self, number: int) -> bool:
-        """Return whether a full disk of this attempt is known."""
-        return number in self._seen
+    def take_text(self, node: str, text: str, attempts: t.Sequence[Attempt]) -> FoundFull | None:
+        """Take in text of a node's log; return what it says first of a full disk in the newest attempt, else None."""
+        found = find_no_space(node, text) if attempts else None
+        if found is None or attempts[-1].n in self._seen:
+            return None
+        self._seen[attempts[-1].n] = found
+        return FoundFull(attempts[-1].n, found)
 
-    def find_end(self, attempts: t.Sequence[Attempt]) -> tuple[NoSpace, str] | None:
-        """Return the disk that ends the run, and why in words; None where it may go on."""
+    def find_end(self, attempts: t.Sequence[Attempt]) -> FullEnd | None:
+        """Return the end of the run by its disk, None where it may continue."""
         for before, last in zip(attempts, attempts[1:], strict=False):
             first, again = self._seen.get(before.n), self._seen.get(last.n)
             crashed = before.cause == last.cause == "crash" and not before.continued
             if first is None or again is None or not crashed or _is_further(before, last):
                 continue
+            code = last.first_failure.exit_code if last.first_failure else 1
             where = "before its first step" if last.last_step is None else f"at step {last.last_step}"
-            return again, (
-                f"{again.describe()}, in attempt {last.n} {where} as in attempt {before.n} before it: "
-                "no restart frees any"
-            )
+            what = f"{again.describe()}, in attempt {last.n} {where} as in attempt {before.n} before it"
+            return FullEnd(again.node, code, f"{what}: no restart frees any")
         return None
 
 

@@ -19,7 +19,7 @@ from .following import Following
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
 from .step_readings import StepReadings
-from .stored_checkpoints import StoredCheckpoint, StoredCheckpoints, describe_unstored
+from .stored_checkpoints import LeftFiles, StoredCheckpoint, StoredCheckpoints, describe_unstored
 
 Line = t.Mapping[str, object]
 # How far the clock of a node may be ahead of ours.
@@ -51,7 +51,7 @@ class RunHistory:
     :ivar late: (first step, last step, seconds) of those whose lines were read after the fact, and by how much at most.
     :ivar readings: when its steps were made and its checkpoints saved. :ivar pauses: (from, until) of each time in
         which it had ended and was not continued yet.
-    :ivar pruned_at: when its logs and metrics were removed from the controller last.
+    :ivar left: what nodes have in their folders at the end, and when logs and metrics were removed here.
     :ivar stored: what its nodes have stored of its checkpoints.
     :ivar layout: ``layout`` of the newest one and ``layout_by``, by what it was recognised; empty where the program
         reported it by itself.
@@ -65,10 +65,7 @@ class RunHistory:
         self._stepped_in: tuple[Attempt, float] | None = None
         self.layout: dict[str, str] = {}
         self._missing: Line | None = None
-        # By node, when it said that no checkpoint is in its folder, and which.
-        self._empty: dict[str, tuple[float, str]] = {}
-        # The node and the path of a checkpoint that was found at the end and never reported.
-        self._unreported: tuple[str, str] | None = None
+        self.left = LeftFiles()
         self.last: dict[str, float] = {}
         self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
@@ -90,7 +87,6 @@ class RunHistory:
         self._succeeded = False
         self.readings = StepReadings()
         self.following = Following()
-        self.pruned_at: float | None = None
         # From its end until it was continued, of each of its starts but the last.
         self.pauses: list[tuple[float, float]] = []
         self._ended_at: float | None = None
@@ -108,7 +104,7 @@ class RunHistory:
         self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended", "pruned"):
+        elif kind in ("submitted", "not_resumed", "uneven_resume", "ended"):
             self._note_start(line, at)
         elif kind in ("node_not_ready", "cancelled", "container_killed", *_STANDING):
             self._note_state(line, at)
@@ -118,8 +114,8 @@ class RunHistory:
             self.stored.take(line, at)
         elif kind in ("checkpoint_missing", "checkpoint_there"):
             self._missing = line if kind == "checkpoint_missing" else None
-        elif kind in ("no_checkpoint", "checkpoint_unreported"):
-            self._note_folder(line, at)
+        elif kind in ("no_checkpoint", "checkpoint_unreported", "pruned"):
+            self.left.take(line, at)
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
             self._give_notices()
@@ -127,13 +123,10 @@ class RunHistory:
             self._add_loss(line, at)
 
     def _note_start(self, line: Line, at: float) -> None:
-        """Take in that a start began, by which budgets begin anew, did not resume, or how it ended and was pruned."""
+        """Take in that a start began, by which budgets begin anew, did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
         if line.get("kind") == "ended":
             self._succeeded, self._ended_at = line.get("detail") == "succeeded", at
-            return
-        if line.get("kind") == "pruned":
-            self.pruned_at = at
             return
         if line.get("kind") == "not_resumed":
             self.not_resumed.add(number)
@@ -151,21 +144,6 @@ class RunHistory:
         nodes = line.get("nodes")
         given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
         self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
-
-    def _note_folder(self, line: Line, at: float) -> None:
-        """Note what a node has in its folder at the end: nothing, or a checkpoint of which no step was reported."""
-        node, folder = str(line.get("node")), str(line.get("folder"))
-        if line.get("kind") == "no_checkpoint":
-            self._empty[node] = at, folder
-        else:
-            self._unreported = node, f"{folder}/{line.get('name')}"
-
-    def describe_unreported(self) -> str:
-        """Return which checkpoint there is of which no step is known, empty where steps are, or none is there."""
-        if self._saved is not None or self._unreported is None:
-            return ""
-        node, path = self._unreported
-        return f"{path} on {node} is a checkpoint of a step that is not known: the program reports none"
 
     def _give_notices(self) -> None:
         """Give each attempt the first notice of its time; attempts may become known after their notices."""
@@ -494,13 +472,14 @@ class RunHistory:
 
     def _describe_empty(self) -> str:
         """Return that no node has a checkpoint although the program reported one without saying where it is."""
-        if not self._saved or self._saved[1] or not self.attempts or self.stored.newest(set(self._empty)):
+        if not self._saved or self._saved[1] or not self.attempts or self.stored.newest(self.left.empty_nodes):
             return ""
-        last = self.attempts[-1]
-        found = [self._empty.get(node, (0.0, "")) for node in {*last.ranks.values()}]
-        if not found or any(at < last.started_at for at, _folder in found):
-            return ""
-        return f"checkpoint {self._saved[0]} is not there: the program reported it, and {found[0][1]} is empty"
+        folder = self.left.find_empty(self.attempts[-1].ranks.values(), self.attempts[-1].started_at)
+        return (
+            f"checkpoint {self._saved[0]} is not there: the program reported it, and {folder} is empty"
+            if folder
+            else ""
+        )
 
     def newest_stored(self) -> StoredCheckpoint | None:
         """Return the newest checkpoint of the run that its nodes have stored in its object store."""

@@ -33,6 +33,49 @@ class StoreProblem(t.NamedTuple):
     is_missing: bool = False
 
 
+class LeftFiles:
+    """Folds what nodes have in their checkpoint folders at the end: nothing, or a checkpoint that was not reported.
+
+    :ivar pruned_at: when logs and metrics were removed from the controller last, None where they were not.
+    """
+
+    def __init__(self) -> None:
+        self.pruned_at: float | None = None
+        self._empty: dict[str, tuple[float, str]] = {}
+        self._unreported: tuple[str, str] | None = None
+
+    def take(self, line: Line, at: float) -> None:
+        """Take in an event ``no_checkpoint``, ``checkpoint_unreported`` or ``pruned``."""
+        if line.get("kind") == "pruned":
+            self.pruned_at = at
+            return
+        node, folder = str(line.get("node")), str(line.get("folder"))
+        if line.get("kind") == "no_checkpoint":
+            self._empty[node] = at, folder
+        else:
+            self._unreported = node, f"{folder}/{line.get('name')}"
+
+    @property
+    def empty_nodes(self) -> set[str]:
+        """Return the nodes that have said that there is none."""
+        return set(self._empty)
+
+    def find_empty(self, nodes: t.Iterable[str], since: float) -> str:
+        """Return a folder of these nodes where all have said since a time that theirs are empty, else nothing."""
+        found = [self._empty.get(node, (0.0, "")) for node in {*nodes}]
+        return found[0][1] if found and all(at >= since for at, _folder in found) else ""
+
+    def describe_unreported(self, reported: object) -> str:
+        """Return which checkpoint there is of a step that is not known, empty where there is none.
+
+        :param reported: the newest checkpoint of a known step, None without one.
+        """
+        if self._unreported is None or reported is not None:
+            return ""
+        node, path = self._unreported
+        return f"{path} on {node} is a checkpoint of a step that is not known: the program reports none"
+
+
 class StoredCheckpoints:
     """Folds the events of nodes that store checkpoints."""
 

@@ -193,7 +193,7 @@ def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
 
 
 def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
-    if unreported := model.run.history.describe_unreported():
+    if unreported := model.run.history.left.describe_unreported(model.run.history.checkpoint):
         yield Advice(f"{unreported}. {UNREPORTED_FIX}.")
         return
     logged = any(part.steps for part in model.run.segments)

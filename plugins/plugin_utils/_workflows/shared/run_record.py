@@ -248,7 +248,7 @@ def _build_attempt(
     started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
     nodes = {name: given.get("token", tokens.get(name)) for name, given in story.nodes_of(attempt).items()}
     # What is at their place since then is of a later attempt.
-    pruned = story.pruned_at is not None and attempt.started_at < story.pruned_at
+    pruned = story.left.pruned_at is not None and attempt.started_at < story.left.pruned_at
     return RunAttempt(
         n=attempt.n,
         started_at=started,

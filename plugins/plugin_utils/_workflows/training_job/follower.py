@@ -23,7 +23,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
 from ..shared.progress import Progress
-from .movement import HangWatch, describe_state
+from .movement import HangWatch, bound_log, describe_state
 
 _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
@@ -32,7 +32,6 @@ _RECENT_LINES = 10_000
 # The key in offsets.json, which no node has as its name, of how long the files were that the offsets belong to.
 _KEPT = ""
 _READ_AGAIN = ("events", "metrics")
-_LARGEST_LOG = 64 << 20
 # Of a printed line, what no metric has.
 _READ_KEYS = ("rank", "preset", "of_last", "of_next", "drawn")
 # Exit codes above are 128 + the signal by which a process was killed.
@@ -155,8 +154,7 @@ class Follower:
             return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
         full = self._full.find_end(self.story.attempts)
         if full:
-            failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
-            return RunOutcome("failed", failure.exit_code, "disk_full", full[1], full[0].node)
+            return RunOutcome("failed", full.exit_code, "disk_full", full.detail, full.node)
         if self.stalled_s is not None and self._awaits_proof():
             stood = stall.describe(self.stalled_s, self.story.pace_meter.read())
             return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
@@ -166,8 +164,7 @@ class Follower:
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         if stop is None:
             return None
-        # What the warning has named is not to be missing in the last line.
-        detail, node = self.hangs.name_end(stop.detail) if stop.cause == "stalled" else (stop.detail, None)
+        detail, node = self.hangs.name_end(stop.cause, stop.detail)
         return RunOutcome("failed", 1, stop.cause, detail, node)
 
     def _find_uneven(self) -> tuple[str, str] | None:
@@ -300,19 +297,11 @@ class Follower:
         elif stream == "metrics":
             self._take_reported(node, text)
         elif stream == "log":
-            _bound_log(place)
-            self._note_full_disk(node, text)
+            bound_log(place)
+            if full := self._full.take_text(node, text, self.story.attempts):
+                self.record_event(**full.to_event())
+                self.progress.say(full.warn())
             self._parse_log(node, text, times)
-
-    def _note_full_disk(self, node: str, text: str) -> None:
-        """Record and say, once for each attempt, that a rank found no space on a disk."""
-        found = full_disk.find_no_space(node, text)
-        number = self.story.attempts[-1].n if self.story.attempts else 0
-        if found is None or not number or self._full.knows(number):
-            return
-        self.record_event(full_disk.KIND, attempt=number, node=node, detail=found.place)
-        self._full.event({"kind": full_disk.KIND, "attempt": number, "node": node, "detail": found.place})
-        self.progress.say(f"warning: attempt {number}: {found.describe()}. Free space there while the run continues")
 
     def _take_reported(self, node: str, text: str) -> None:
         for line in files.parse_json_lines(text):
@@ -538,20 +527,6 @@ def size_of(place: pathlib.Path) -> int:
         return place.stat().st_size
     except OSError:
         return 0
-
-
-def _bound_log(place: pathlib.Path) -> None:
-    """Keep the end of a log that has grown too large; the nodes have more of it."""
-    try:
-        size = place.stat().st_size
-        if size <= _LARGEST_LOG:
-            return
-        with open(place, "rb") as log:
-            log.seek(size - _LARGEST_LOG // 2)
-            kept = log.read().partition(b"\n")[2]
-        files.write_atomic(place, f"muster: {(size - len(kept)) / 1e6:.1f} MB were left out here\n".encode() + kept)
-    except OSError:
-        return
 
 
 def error_file(folder: pathlib.Path, node: str) -> pathlib.Path:

@@ -22,6 +22,7 @@ if t.TYPE_CHECKING:
     from ..shared.progress import Progress
 
 _TAIL = 64 << 10
+_LARGEST_LOG = 64 << 20
 # What is older is shown with its age.
 _FRESH_S = 15.0
 # So many names and more are counted.
@@ -98,6 +99,20 @@ def read_end(place: pathlib.Path) -> str:
         return ""
 
 
+def bound_log(place: pathlib.Path) -> None:
+    """Keep the end of a log that has grown too large; the nodes have more of it."""
+    try:
+        size = place.stat().st_size
+        if size <= _LARGEST_LOG:
+            return
+        with open(place, "rb") as log:
+            log.seek(size - _LARGEST_LOG // 2)
+            kept = log.read().partition(b"\n")[2]
+        files.write_atomic(place, f"muster: {(size - len(kept)) / 1e6:.1f} MB were left out here\n".encode() + kept)
+    except OSError:
+        return
+
+
 class FollowedGang(t.Protocol):
     """What a follower knows of its run, and can do with it."""
 
@@ -129,10 +144,13 @@ class HangWatch:
         """Return who is waited for, and since when, in words; None where the gang does not hang."""
         return self._hang.describe(log_follow.now()) if self._hang else None
 
-    def name_end(self, detail: str) -> tuple[str, str | None]:
-        """Return the line of a run that stood with who is waited for, as far as is seen, and the node of that rank."""
+    def name_end(self, cause: str, detail: str) -> tuple[str, str | None]:
+        """Return the line of a run's end, of one that stood with who is waited for, as far as is seen, and whose node.
+
+        What the warning has named is not to be missing in the last line.
+        """
         hung = self._hang
-        if hung is None:
+        if cause != "stalled" or hung is None:
             return detail, None
         return f"{detail}; the run {hung.describe(log_follow.now())}", hung.culprits[0].node if hung.culprits else None
 

@@ -576,12 +576,12 @@ def test_a_checkpoint_that_was_only_printed_is_not_there_where_all_nodes_have_no
 
 def test_a_checkpoint_without_a_step_is_named_until_one_is_reported() -> None:
     history = fold_lines([started(1, 0, 1.0)])
-    assert history.describe_unreported() == ""
+    assert history.left.describe_unreported(history.checkpoint) == ""
     history.event({"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "ckpt.pt", "at": 9.0})
     said = "/ck/r/ckpt.pt on a is a checkpoint of a step that is not known: the program reports none"
-    assert history.describe_unreported() == said
+    assert history.left.describe_unreported(history.checkpoint) == said
     history.metric({"at": 9.5, "checkpoint_step": 30})
-    assert history.describe_unreported() == ""
+    assert history.left.describe_unreported(history.checkpoint) == ""
 
 
 def test_an_empty_folder_of_an_earlier_attempt_says_nothing() -> None:
