@@ -69,23 +69,6 @@ def test_a_full_disk_is_not_a_lost_machine(world: World, full_node: pathlib.Path
     assert "c-" not in str(list(full_node.rglob("*.pt"))) and world.play("cancel").code == 0
 
 
-def test_a_full_disk_of_checkpoints_ends_a_run_that_no_restart_helps(
-    world: World, small_disk: pathlib.Path, torch_python: str
-) -> None:
-    """It would be tried once for each of max_crashes otherwise, and nothing frees any space between."""
-    program = world.root / "program.py"
-    program.write_text(PROGRAM.replace("30 << 20", "3 << 20"))
-    job = {"name": "e2e", "nodes": 1, "script": str(program), "checkpoints": {"path": str(small_disk / "saved")}}
-    job["restart"] = {"max_crashes": 9}
-    result = world.play(job=job, muster_training_python=torch_python, limit_s=200)
-    record = world.record()
-    assert (record["outcome"], record["cause"], len(record["attempts"])) == ("failed", "disk_full", 2), result.output
-    told = result.errors[0].replace(str(world.root), "")
-    assert "no space left on node-1 for " in told and "no restart frees any" in told, told
-    assert re.search(r"saved/\S* has [0-9.]+ MB free at the end", told) and "Free space on the node" in told, told
-    assert "warning: attempt 1: no space left on node-1" in result.output
-
-
 def test_a_machine_that_is_back_with_an_empty_disk_answers(world: World, torch_python: str) -> None:
     program = world.root / "program.py"
     program.write_text(PROGRAM.replace("range(1, 40 ", "range(1, 4000 ").replace("30 << 20", "1 << 10"))

@@ -76,12 +76,17 @@ class FullDisks:
             self._seen.setdefault(number, NoSpace(str(line.get("node")), str(line.get("detail") or "")))
 
     def take_text(self, node: str, text: str, attempts: t.Sequence[Attempt]) -> FoundFull | None:
-        """Take in text of a node's log; return what it says first of a full disk in the newest attempt, else None."""
+        """Take in text of a node's log; return what it says first of a full disk in an attempt, else None.
+
+        What ended an attempt is read together with the start of the next one, which has made no step then.
+        """
         found = find_no_space(node, text) if attempts else None
-        if found is None or attempts[-1].n in self._seen:
+        ended = [item for item in attempts[-2:-1] if item.cause == "crash" and item.n not in self._seen]
+        about = ended[0] if ended and attempts[-1].first_step is None else attempts[-1] if attempts else None
+        if found is None or about is None or about.n in self._seen:
             return None
-        self._seen[attempts[-1].n] = found
-        return FoundFull(attempts[-1].n, found)
+        self._seen[about.n] = found
+        return FoundFull(about.n, found)
 
     def find_end(self, attempts: t.Sequence[Attempt]) -> FullEnd | None:
         """Return the end of the run by its disk, None where it may continue."""

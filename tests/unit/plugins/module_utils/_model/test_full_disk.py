@@ -57,6 +57,21 @@ def test_the_second_one_without_progress_ends_it() -> None:
     assert find_end([attempt(1, 20), attempt(2, 30), attempt(3, 30)], 1, 2, 3) is not None
 
 
+def test_what_is_read_with_the_next_start_is_of_the_attempt_before() -> None:
+    disks, begun = full_disk.FullDisks(), Attempt(2, 20.0, ranks={0: "a"})
+    assert disks.take_text("a", PYTHON, []) is None
+    found = disks.take_text("a", PYTHON, [attempt(1, 7), begun])
+    assert found is not None and found.attempt == 1
+    assert found.to_event() == {"kind": "no_space", "attempt": 1, "node": "a", "detail": "/data/c-7.pt"}
+    again = disks.take_text("a", PYTHON, [attempt(1, 7), begun])
+    assert again is not None and again.attempt == 2, "what comes next is its own"
+    stepped = full_disk.FullDisks().take_text("a", PYTHON, [attempt(1, 7), attempt(2, 7)])
+    assert stepped is not None and stepped.attempt == 1
+    begun.first_step = 7
+    own = full_disk.FullDisks().take_text("a", PYTHON, [attempt(1, 7), begun])
+    assert own is not None and own.attempt == 2
+
+
 def test_progress_another_cause_or_another_start_keeps_it_going() -> None:
     assert find_end([attempt(1, 20), attempt(2, 30)], 1, 2) is None, "it came further"
     assert find_end([attempt(1, 20, 10), attempt(2, 20, 20)], 1, 2) is None, "it saved"

@@ -375,6 +375,28 @@ def test_a_drill_proves_that_a_killed_rank_resumed(world: RunWorld) -> None:
     assert len(faults) == 1
 
 
+def test_a_disk_of_checkpoints_that_stays_full_ends_the_run(world: RunWorld) -> None:
+    """The run's own disk has room: each rank says why it ends, and no restart frees what it lacks."""
+    job = elastic(world)
+    (world.root / "code" / "train.py").write_text(
+        "import json, os, time\n"
+        "line = {'at': time.time(), 'step': 1, 'loss': 1.0}\n"
+        "open(os.environ['MUSTER_METRICS_FILE'], 'a').write(json.dumps(line) + '\\n')\n"
+        "time.sleep(4)\n"
+        "raise OSError(28, 'No space left on device', '/data/c-1.pt')\n"
+    )
+    result = world.play({**job, "processes_per_node": 1, "restart": {"max_crashes": 9}})
+    record = result["run"]
+    assert (record["outcome"], record["cause"]) == ("failed", "disk_full"), result["msg"]
+    kept = json.loads((world.folder() / "run.json").read_text())
+    assert len(kept["attempts"]) <= 3, [item["cause"] for item in kept["attempts"]]
+    said = str(result["msg"])
+    assert "no space left on a for /data/c-1.pt, in attempt" in said and "no restart frees any" in said, said
+    assert "MB free at the end" in said and "Free space on the node" in said, said
+    assert any("warning: attempt 1: no space left on a for /data/c-1.pt" in line for line in world.said.lines)
+    assert gone(world)
+
+
 def test_a_drill_does_not_call_a_new_beginning_a_resume(world: RunWorld) -> None:
     record = world.play(elastic(world, "0"), drill={"rank": 1, "at_step": 25})["run"]
     assert record["outcome"] == "succeeded" and record["drill"]["resumed"] is False
