@@ -370,3 +370,14 @@ def script(place: pathlib.Path, text: str) -> str:
     place.write_text(text)
     place.chmod(0o755)
     return str(place)
+
+
+def own_homes(world: World) -> dict[str, dict[str, t.Any]]:
+    """Return variables by which each node has a home, and with it a folder ~/ckpt, of its own."""
+    found = {}
+    for node in NODES:
+        home = world.root / f"home-{node}"
+        home.mkdir()
+        text = f'#!/bin/sh\nHOME={home} exec {sys.executable} "$@"\n'
+        found[node] = {"ansible_python_interpreter": script(world.root / f"python-{node}", text)}
+    return found

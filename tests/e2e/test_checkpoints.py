@@ -11,21 +11,10 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World, assert_refused, script
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World, assert_refused, own_homes
 
 LAYOUT_PROGRAM = pathlib.Path(__file__).parents[1] / "fakes" / "layout_program.py"
 COUNTING = pathlib.Path(__file__).parents[1] / "fakes" / "counting_program.py"
-
-
-def own_homes(world: World) -> dict[str, dict[str, t.Any]]:
-    """Return variables by which each node has a home, and with it a folder ~/ckpt, of its own."""
-    found = {}
-    for node in NODES:
-        home = world.root / f"home-{node}"
-        home.mkdir()
-        text = f'#!/bin/sh\nHOME={home} exec {sys.executable} "$@"\n'
-        found[node] = {"ansible_python_interpreter": script(world.root / f"python-{node}", text)}
-    return found
 
 
 def shows_folder(world: World) -> dict[str, t.Any]:

@@ -85,6 +85,21 @@ def language_model(folder: pathlib.Path) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
 
 
+def sentence_pieces(folder: pathlib.Path) -> None:
+    """Write a tokenizer of SentencePiece, ``tokenizer.model``."""
+    import sentencepiece
+
+    folder.mkdir(parents=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(WORDS * 4),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=48,
+        hard_vocab_limit=False,
+        pad_id=3,
+        minloglevel=2,
+    )
+
+
 def diffusion_model(folder: pathlib.Path) -> None:
     """Write the configuration of a small UNet."""
     import diffusers
@@ -180,7 +195,7 @@ def tokens(folder: pathlib.Path) -> None:
 
 def main(argv: list[str]) -> None:
     """Write what was asked for."""
-    known = (images, texts, language_model, diffusion_model, stable_diffusion, captions, tokens)
+    known = (images, texts, language_model, sentence_pieces, diffusion_model, stable_diffusion, captions, tokens)
     {kind.__name__.replace("_", "-"): kind for kind in known}[argv[1]](pathlib.Path(argv[2]))
 
 

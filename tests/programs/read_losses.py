@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import sys
 
 
@@ -33,9 +34,16 @@ def tensorboard(folder: pathlib.Path) -> list[tuple[int, float]]:
     return found
 
 
+def torchtune(folder: pathlib.Path) -> list[tuple[int, float]]:
+    """Return those of torchtune's DiskLogger, of all attempts: ``Step 20 | loss:5.4 lr:2e-05 …``."""
+    lines = [line for place in folder.glob("logs/log_*.txt") for line in place.read_text().splitlines()]
+    found = (re.match(r"Step (\d+) \| loss:(\S+)", line) for line in lines)
+    return [(int(line[1]), float(line[2])) for line in found if line]
+
+
 def main(argv: list[str]) -> None:
     """Read and print."""
-    known = (trainer_state, tensorboard)
+    known = (trainer_state, tensorboard, torchtune)
     print(json.dumps({kind.__name__: kind for kind in known}[argv[1]](pathlib.Path(argv[2]))))
 
 

@@ -51,6 +51,7 @@ _LIGHTNING = Source(
 )
 _DIFFUSERS = "58eb52c0803ea9af3abec60841c2a093bdf1f951"
 _NANOGPT = Source("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291", "")
+_TORCHTUNE = Source("pytorch/torchtune", "bd2a0fc7c31430972728494fa01aaeeb0ebf1ba1", "")
 _RESUME = {"resume_args": ["--resume_from_checkpoint", "{checkpoint}"]}
 
 
@@ -311,5 +312,35 @@ PROGRAMS = (
         ranks=1,
         keep=1,
         load="archive",
+    ),
+    Program(
+        name="torchtune",
+        origin=_TORCHTUNE,
+        job={
+            "module": "torchtune._cli.tune",
+            "args": [
+                *("run", "full_finetune_single_device", "--config", "llama3_2/1B_full_single_device"),
+                *("device=cpu", "dtype=fp32", "epochs=3", "save_every_n_steps=20", "output_dir={checkpoint_dir}"),
+                *("checkpointer.checkpoint_dir={run_dir}/data/language-model", "checkpointer.model_type=LLAMA3"),
+                *("checkpointer.keep_last_n_checkpoints=null", "model._component_=torchtune.models.llama3.llama3"),
+                *("model.vocab_size=256", "model.num_layers=2", "model.num_heads=4", "model.num_kv_heads=4"),
+                *("model.embed_dim=32", "model.intermediate_dim=64", "model.max_seq_len=256"),
+                "tokenizer._component_=torchtune.models.llama2.llama2_tokenizer",
+                "tokenizer.path={run_dir}/data/sentence-pieces/tokenizer.model",
+                "dataset._component_=torchtune.datasets.text_completion_dataset",
+                *("dataset.source=json", "dataset.data_files={run_dir}/data/texts/text/train.jsonl"),
+                *("optimizer._component_=torch.optim.AdamW", "optimizer_in_bwd=False"),
+            ],
+            # The later of two values of a key counts.
+            "checkpoints": {"resume_args": ["resume_from_checkpoint=True", "checkpointer.checkpoint_dir={checkpoint}"]},
+        },
+        data=("language-model", "sentence-pieces", "texts"),
+        first="step_20/recipe_state.pt",
+        checkpoints="step_*",
+        layout="torchtune",
+        last=300,
+        ranks=1,
+        load="causal_lm",
+        losses="torchtune",
     ),
 )

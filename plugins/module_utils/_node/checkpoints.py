@@ -110,12 +110,15 @@ class Pruner:
         self._tail = Tail(metrics)
         self._due_at = 0.0
 
-    def step(self) -> list[str]:
-        """Take in what the program reported since the last call; return the names of what was removed."""
+    def step(self, *, last: bool = False) -> list[str]:
+        """Take in what the program reported since the last call; return the names of what was removed.
+
+        :param last: the program has ended: what it saved since the last look counts too.
+        """
         reported = [name for line in self._tail.lines() if (name := reported_name(self.folder, line))]
         if reported:
             self._record(reported)
-        timed = self.form != "files" and self.leads and time.monotonic() >= self._due_at
+        timed = self.form != "files" and self.leads and (last or time.monotonic() >= self._due_at)
         if not reported and not timed:
             return []
         self._due_at = time.monotonic() + _EVERY_S
@@ -175,7 +178,7 @@ class PruningThread:
     def _run(self) -> None:
         while True:
             last = self._ended.wait(1.0)
-            for name in self._pruner.step():
+            for name in self._pruner.step(last=last):
                 line = {"at": time.time(), "kind": "checkpoint_removed", "node": self._node, "detail": name}
                 with contextlib.suppress(OSError):
                     files.append_json(self._events, line)

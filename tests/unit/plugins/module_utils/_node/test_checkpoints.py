@@ -124,6 +124,18 @@ def test_distributed_checkpoints_are_removed_by_the_node_that_leads(tmp_path: pa
     assert names(tmp_path) == ["half", "step-2", "step-3"]
 
 
+def test_what_was_saved_since_the_last_look_counts_when_the_program_has_ended(tmp_path: pathlib.Path) -> None:
+    """A program that reports nothing is looked after every few seconds."""
+    pruned = pruner(tmp_path, "dcp", 2)
+    for n in range(4):
+        save(tmp_path / "c", f"step-{n}", 100.0 + n, "dcp")
+    assert pruned.step() == ["step-1", "step-0"]
+    save(tmp_path / "c", "step-4", 200.0, "dcp")
+    assert pruned.step() == []
+    assert pruned.step(last=True) == ["step-2"]
+    assert pruner(tmp_path, "dcp", 1, leads=False).step(last=True) == []
+
+
 @given(
     order=st.permutations(list(range(6))),
     torn=st.sets(st.integers(0, 5), max_size=5),

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each of two nodes without a shared folder has of a checkpoint, by layout."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+Tree = dict[str, bytes]
+HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+SHARD = len(HEADER).to_bytes(8, "little") + HEADER + b"1234"
+ARCHIVE = b"PK\x03\x04" + b"x" * 60 + b"PK\x05\x06" + b"\0" * 18
+
+
+class Case(t.NamedTuple):
+    """What the first and the second node write of a step, and what else the first one has then.
+
+    :ivar name: of the checkpoint; {0} is the step. :ivar tracker: the file beside it, and what it says.
+    :ivar alone: what is written where the first node alone saves, where that is something else.
+    :ivar gathered: what of the first node's is written when all have saved their parts, as a tracker is.
+    """
+
+    name: str
+    first: Tree
+    second: Tree
+    tracker: tuple[str, str] = ("", "")
+    alone: Tree | None = None
+    gathered: tuple[str, ...] = ()
+
+
+INDEX = json.dumps({"weight_map": {"a": "model-1-of-1.safetensors"}}).encode()
+_TRAINER: Tree = {"model.safetensors": SHARD, "optimizer.pt": ARCHIVE, "trainer_state.json": b"{}"}
+_STATE: Tree = {"model.safetensors": SHARD, "optimizer.bin": ARCHIVE}
+_HF: Tree = {"model-1-of-1.safetensors": SHARD, "model.safetensors.index.json": INDEX}
+_TUNE: Tree = {"model.safetensors": SHARD, "config.json": b"{}", "recipe_state.pt": ARCHIVE}
+_ORBAX: Tree = {"default/_METADATA": b"x", "_CHECKPOINT_METADATA": b"{}"}
+CASES: dict[str, Case] = {
+    "transformers": Case(
+        "checkpoint-{0}", {**_TRAINER, "rng_state_0.pth": ARCHIVE}, {**_TRAINER, "rng_state_1.pth": ARCHIVE}
+    ),
+    "deepspeed": Case(
+        "global_step{0}",
+        {"mp_rank_00_model_states.pt": ARCHIVE, "zero_pp_rank_0_mp_rank_00_optim_states.pt": ARCHIVE},
+        {"zero_pp_rank_1_mp_rank_00_optim_states.pt": ARCHIVE},
+        ("latest", "global_step{0}"),
+        {"mp_rank_00_model_states.pt": ARCHIVE},
+    ),
+    "megatron": Case(
+        "iter_{0:07d}",
+        {"mp_rank_00/model_optim_rng.pt": ARCHIVE},
+        {"mp_rank_01/model_optim_rng.pt": ARCHIVE},
+        ("latest_checkpointed_iteration.txt", "{0}"),
+    ),
+    "mmengine": Case("iter_{0}.pth", {"": ARCHIVE}, {"": ARCHIVE}, ("last_checkpoint", "/c/iter_{0}.pth")),
+    "lightning": Case("lightning_logs/version_0/checkpoints/epoch=0-step={0}.ckpt", {"": ARCHIVE}, {"": ARCHIVE}),
+    "dcp": Case(
+        "checkpoint/step-{0}",
+        {"__0_0.distcp": ARCHIVE, ".metadata": b"x"},
+        {"__1_0.distcp": ARCHIVE},
+        gathered=(".metadata",),
+    ),
+    "orbax": Case("{0}", _ORBAX, _ORBAX),
+    "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
+    "torchtune": Case("step_{0}", _TUNE, _TUNE),
+    "safetensors": Case("epoch_{0}", _HF, _HF),
+}
