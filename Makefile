@@ -84,7 +84,7 @@ venv-torch: ## .venv-torch: PyTorch
 venv-launchers: venv-torch ## .venv-launchers: Accelerate, DeepSpeed, peft, transformers and mpi4py over .venv-torch
 	$(call ensure,launchers)
 
-venv-programs: venv-launchers ## .venv-programs: diffusers, Lightning, trl and Orbax over .venv-launchers
+venv-programs: venv-launchers ## .venv-programs: diffusers, Lightning, trl, Orbax and what torchtune imports, over .venv-launchers
 	$(call ensure,programs)
 
 venv-services: ## .venv-services: a controller with botocore and hvac, SeaweedFS and OpenBao for tests

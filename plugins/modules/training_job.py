@@ -400,14 +400,15 @@ options:
               - With V(auto) the layouts of common programs are known by names and files, also in folders below, and
                 which one was seen is in the run's record. A checkpoint that lacks what its program writes last does
                 not count, is said, and is hidden from programs that take the newest name. Such programs need not
-                report their checkpoints. Where no layout is known, V(auto) is V(files) without logs, cards and tools.
+                report their checkpoints. Where no layout is known, V(auto) is V(files) without logs, cards and tools,
+                as far as a file such as C(latest.txt) says that names one of them.
               - V(transformers) is C(checkpoint-N) with C(trainer_state.json); V(accelerate) a folder with
-                C(random_states_0.pkl); V(deepspeed) C(global_stepN), as far as C(latest) says; V(megatron)
-                C(iter_N), as far as C(latest_checkpointed_iteration.txt) says; V(mmengine) C(iter_N.pth) and
-                C(epoch_N.pth), as far as C(last_checkpoint) says; V(lightning) C(*.ckpt); V(orbax) a folder
-                with C(_CHECKPOINT_METADATA); V(torchtune) C(step_N) or C(epoch_N) with C(recipe_state.pt), or with the
-                weights and C(config.json), as after the last step; V(safetensors) a folder with an index and all of its
-                shards.
+                C(random_states_0.pkl); V(deepspeed) C(global_stepN), or a folder with C(mp_rank_NN_model_states.pt), as
+                far as C(latest) says; V(megatron) C(iter_N), as far as C(latest_checkpointed_iteration.txt) says;
+                V(mmengine) C(iter_N.pth) and C(epoch_N.pth), as far as C(last_checkpoint) says; V(lightning) C(*.ckpt);
+                V(orbax) a folder with C(_CHECKPOINT_METADATA); V(torchtune) C(step_N) or C(epoch_N) with
+                C(recipe_state.pt), or with the weights and C(config.json), as after the last step; V(safetensors) a
+                folder with an index and all of its shards.
               - V(dcp), PyTorch's distributed checkpoints, is a folder with a C(.metadata) file, which is written last.
               - V(files) is a file or folder that is not empty and whose name neither starts with C(.) nor ends with
                 C(.tmp), C(.part), C(.partial) or C(.incomplete). The program writes under such a name and renames.

@@ -5,8 +5,8 @@
 
 ``parts_program.py CASE MEETING``: 60 steps, a checkpoint at each tenth. In the first attempt rank 1 is killed while it
 saves the third one, of which rank 0 has its part by then. The ranks agree on the newest step that both can load, as
-collectives do, by files in the folder MEETING. CASE is a file with ``{name, parts, tracker, said, gathered}``: the names
-and the content (base64) of each rank's files in the order in which they are written.
+collectives do, by files in the folder MEETING. CASE is a file with ``{name, parts, tracker, said, gathered,
+temporary}``: the names and the content (base64) of each rank's files in the order in which they are written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import base64
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -41,9 +42,9 @@ def exchange(name: str, value: t.Any) -> list[t.Any]:
     return [json.loads(place.read_text()) for place in places]
 
 
-def locate(step: int) -> dict[pathlib.Path, bytes]:
+def locate(step: int, temporary: str = "") -> dict[pathlib.Path, bytes]:
     """Return the files of this rank's part of a step."""
-    place = FOLDER / CASE["name"].format(step)
+    place = FOLDER / f"{CASE['name'].format(step)}{temporary}"
     return {place / name if name else place: content for name, content in PART.items()}
 
 
@@ -51,7 +52,7 @@ def save(step: int) -> None:
     """Write this rank's part, then what is written when both have theirs."""
     place = FOLDER / CASE["name"].format(step)
     late = {place / name for name in CASE["gathered"]}
-    files = {path: content for path, content in locate(step).items() if path not in late}
+    files = {path: content for path, content in locate(step, CASE["temporary"]).items() if path not in late}
     *_, last = files
     if RANK == 1:
         exchange(f"saved-{step}", None)
@@ -61,6 +62,10 @@ def save(step: int) -> None:
             path.write_bytes(content[: len(content) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         path.write_bytes(content)
+    if CASE["temporary"]:
+        # What an earlier attempt left is written over.
+        shutil.rmtree(place, ignore_errors=True)
+        place.with_name(f"{place.name}{CASE['temporary']}").rename(place)
     if RANK == 0:
         exchange(f"saved-{step}", None)
     exchange(f"gathered-{step}", None)

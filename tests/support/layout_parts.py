@@ -19,6 +19,7 @@ class Case(t.NamedTuple):
 
     :ivar name: of the checkpoint; {0} is the step. :ivar tracker: the file beside it, and what it says.
     :ivar alone: what is written where the first node alone saves, where that is something else.
+    :ivar temporary: what its name has at its end until it is whole.
     :ivar gathered: what of the first node's is written when all have saved their parts, as a tracker is.
     """
 
@@ -28,6 +29,7 @@ class Case(t.NamedTuple):
     tracker: tuple[str, str] = ("", "")
     alone: Tree | None = None
     gathered: tuple[str, ...] = ()
+    temporary: str = ""
 
 
 INDEX = json.dumps({"weight_map": {"a": "model-1-of-1.safetensors"}}).encode()
@@ -61,7 +63,7 @@ CASES: dict[str, Case] = {
         {"__1_0.distcp": ARCHIVE},
         gathered=(".metadata",),
     ),
-    "orbax": Case("{0}", _ORBAX, _ORBAX),
+    "orbax": Case("{0}", _ORBAX, _ORBAX, temporary=".orbax-checkpoint-tmp-1"),
     "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
     "torchtune": Case("step_{0}", _TUNE, _TUNE),
     "safetensors": Case("epoch_{0}", _HF, _HF),

@@ -36,14 +36,16 @@ def _hide_torn_files(folder: pathlib.Path) -> list[str]:
     """Rename files of no known layout that lack their end, where an older whole one of their kind is beside them.
 
     A program takes the newest one by its name, and would fail at it again and again. Where there is no other, it would
-    begin anew: that is for its user to decide.
+    begin anew: that is for its user to decide. One that a tracker does not name yet is left: the
+    program takes the other.
     """
     told = []
     saved = checkpoints.list_saved(folder, "auto")
     for number, one in enumerate(saved):
         place = folder / one.name
         older = [other for other in saved[number + 1 :] if not other.problem]
-        if one.problem and place.is_file() and any(place.suffix == pathlib.Path(other.name).suffix for other in older):
+        torn = one.problem and not checkpoint_layouts.is_unnamed(one)
+        if torn and place.is_file() and any(place.suffix == pathlib.Path(other.name).suffix for other in older):
             with contextlib.suppress(OSError):
                 place.rename(place.with_name(f".{place.name}.half-saved"))
                 told.append(f"{one.name} {one.problem}")

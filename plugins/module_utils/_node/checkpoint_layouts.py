@@ -14,6 +14,7 @@ Sources: the saving code of transformers (``Trainer._save_checkpoint``), acceler
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import json
 import os
@@ -35,7 +36,8 @@ _ZIP_TAIL = 66_000
 _MOST_HEADER = 100_000_000
 # Logs, cards, tools and settings that programs write beside checkpoints.
 _BESIDE = re.compile(
-    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$|^(?:latest\w*(?:\.txt)?|last_checkpoint|hparams\.\w+|config\.json)$"
+    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$"
+    r"|^(?:latest\w*(?:\.txt)?|last_checkpoint|log\.txt|hparams\.\w+|(?:config|metrics)\.json)$"
 )
 # Where a file of the first name is, its library writes the second one last, into the same folder.
 _MARKS: t.Final = (
@@ -46,8 +48,12 @@ _MARKS: t.Final = (
 # Checkpoints that were whole: with which layout, and the times of their folder and of what is written last.
 _MOST = 4096
 _whole: dict[str, tuple[str, int, int | None]] = {}
+# Small files that name the newest checkpoint beside them, of programs without a layout here.
+_TRACKERS: t.Final = re.compile(r"^(?:latest\w*|last_checkpoint)(?:\.txt)?$")
+_MOST_SAID = 4096
 # What is said of a checkpoint without its mark or tracker.
 _LAST: t.Final = "which is written last"
+_UNNAMED: t.Final = "is not whole:"
 Sizes = t.Mapping[str, int]
 
 
@@ -69,8 +75,9 @@ class Layout(t.NamedTuple):
     """How one kind of program saves.
 
     :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it.
-    :ivar step: the first group of this is the step, in its name.
+    :ivar step: the first group of this is the step, in its name. The number of an epoch is none.
     :ivar mark: the file in it that is written last, empty where another sign says that it is whole.
+    :ivar each: of the files of ranks that are written last of all on a node; one of them has to be there.
     :ivar tracker: the file beside it that names the newest whole one; it is written last.
     :ivar tools: what else comes along.
     :ivar by_name: the program takes the newest name when it resumes, whole or not.
@@ -79,8 +86,9 @@ class Layout(t.NamedTuple):
 
     is_one: t.Callable[[str, t.Collection[str]], bool]
     known_by: str
-    step: re.Pattern[str] = re.compile(r"([0-9]+)(?!.*[0-9])")
+    step: re.Pattern[str] = re.compile(r"(?<![0-9])(?<!epoch)(?<!epoch[-_=])([0-9]+)(?!.*[0-9])", re.IGNORECASE)
     mark: str = ""
+    each: str = ""
     tracker: str = ""
     tools: tuple[str, ...] = ()
     by_name: bool = False
@@ -96,6 +104,11 @@ def _match_content(*patterns: str) -> t.Callable[[str, t.Collection[str]], bool]
     return lambda _name, inside: any(expression.search(item) for item in inside)
 
 
+# mp_rank_00_model_states.pt, bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, layer_00-model_00-model_states.pt
+_DEEPSPEED_PART: t.Final = re.compile(
+    r"(?:mp_rank_[0-9]+|layer_[0-9]+-model_[0-9]+|(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+)[-_](?:model|optim)"
+    r"_states\.pt$"
+)
 # In this order: the first that fits.
 LAYOUTS: t.Final[dict[str, Layout]] = {
     # Its folders are renamed when they are whole.
@@ -105,13 +118,21 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         ),
         "_CHECKPOINT_METADATA or commit_success.txt in it",
     ),
+    # A program may name its folders (tags) as it likes; Accelerate's own is within a checkpoint of Accelerate.
     "deepspeed": Layout(
-        _match_name(r"^global_step[0-9]+$"), "its name, global_stepN", tracker="latest", tools=("zero_to_fp32.py",)
+        lambda name, inside: (
+            bool(re.match("global_step[0-9]+$", name))
+            or (name != "pytorch_model" and any(map(_DEEPSPEED_PART.match, inside)))
+        ),
+        "its name, global_stepN, or *_model_states.pt in it",
+        re.compile(r"(?:^|step|iter|iteration)[-_=]?([0-9]+)$"),
+        tracker="latest",
+        tools=("zero_to_fp32.py",),
     ),
     "megatron": Layout(
         _match_name(r"^iter_[0-9]{7,}$"), "its name, iter_N", tracker="latest_checkpointed_iteration.txt"
     ),
-    # Its tracker holds the path of the file. The number of an epoch is not a step.
+    # Its tracker holds the path of the file.
     "mmengine": Layout(
         _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"),
         "its name, iter_N.pth or epoch_N.pth",
@@ -125,14 +146,17 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
     "accelerate": Layout(
         _match_content(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"),
         "random_states_N.pkl or optimizer.bin in it",
+        # With ``automatic_checkpoint_naming`` they are counted: checkpoint_N.
+        re.compile(r"(?:(?:^|step|iter|iteration)[-_=]?|checkpoint-)([0-9]+)$"),
         mark="random_states_0.pkl",
+        each="random_states_*.pkl",
         by_name=True,
     ),
     "transformers": Layout(
         _match_name(r"^checkpoint-[0-9]+$"), "its name, checkpoint-N", mark="trainer_state.json", by_name=True
     ),
     # Its recipes write the weights, copy the model's other files beside them, then save the state; after the last step
-    # they save none. The number of an epoch is not a step.
+    # they save none.
     "torchtune": Layout(
         lambda name, inside: (
             bool(re.match(r"(?:epoch|step)_[0-9]+$", name))
@@ -180,14 +204,21 @@ def find_reported(folder: pathlib.Path, path: str) -> str:
 def list_beside(folder: pathlib.Path, saved: Saved) -> list[str]:
     """Return the paths in the folder that come along with a checkpoint, such as the tracker that names it."""
     layout = LAYOUTS.get(saved.layout)
+    if layout is None:
+        return [tracker.name for tracker in _list_trackers(folder)] if saved.is_current else []
     place = pathlib.PurePosixPath(saved.name).parent
-    names = [*([layout.tracker] if saved.is_current else []), *layout.tools] if layout else []
+    names = [*([layout.tracker] if saved.is_current else []), *layout.tools]
     return [str(place / name) for name in names if (folder / place / name).is_file()]
 
 
 def is_unmarked(saved: Saved) -> bool:
     """Return whether a checkpoint lacks its mark or tracker: one rank writes it, and nodes of others have none."""
     return saved.problem.endswith((_LAST, f"{_LAST}, is not there"))
+
+
+def is_unnamed(saved: Saved) -> bool:
+    """Return whether a checkpoint lacks nothing but that a tracker names it."""
+    return saved.problem.startswith(_UNNAMED)
 
 
 def is_beside(name: str) -> bool:
@@ -258,13 +289,13 @@ def _follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None
         said = tracker.read_text(errors="replace").strip()
         written_at = tracker.stat().st_mtime_ns
     except OSError:
-        return f"is not whole: {tracker.name}, {_LAST}, is not there", False
+        return f"{_UNNAMED} {tracker.name}, {_LAST}, is not there", False
     if os.path.basename(said) == place.name or (said.isdecimal() and int(said) == step):
         return "", True
     number = re.search("[0-9]+", said)
     if at <= written_at or (number and step is not None and step < int(number[0])):
         return "", False
-    return f"is not whole: {tracker.name} names {said[:60] or 'nothing'}", False
+    return f"{_UNNAMED} {tracker.name} names {said[:60] or 'nothing'}", False
 
 
 def find_tracker_problem(folder: pathlib.Path) -> str:
@@ -273,7 +304,7 @@ def find_tracker_problem(folder: pathlib.Path) -> str:
         place = folder / layout.tracker
         if layout.tracker and place.is_file() and not any(saved.is_current for saved in find(folder, name)):
             said = place.read_text(errors="replace").strip()[:60]
-            if re.search("[0-9]", said):
+            if re.search("[0-9]", said) and not _names_another(place, said):
                 return f"{layout.tracker} names {said}, which is not there or not whole"
     return ""
 
@@ -287,7 +318,70 @@ def mend_trackers(folder: pathlib.Path) -> None:
         if whole and not any(saved.is_current for saved in whole):
             newest = max(whole, key=lambda saved: saved.step or 0)
             said = tracker.read_text(errors="replace").strip()
-            tracker.write_text(_name_as(said, tracker, newest))
+            if not _names_another(tracker, said):
+                tracker.write_text(_name_as(said, tracker, newest))
+
+
+def follow_trackers(folder: pathlib.Path, saved: t.Sequence[Saved]) -> list[Saved]:
+    """Return checkpoints without a known layout as what names the newest one says: which it is, and what is not whole.
+
+    What was saved after it, and is named like it but for numbers, was not named yet.
+    """
+    found = list(saved)
+    for tracker in _list_trackers(folder):
+        said, written_at = _read_tracker(tracker)
+        named = next((one for one in found if _is_named(said, one.name)), None)
+        if named is None:
+            continue
+        kind, problem = _without_numbers(named.name), f"{_UNNAMED} {tracker.name} names {said[:60]}"
+        for number, one in enumerate(found):
+            if one is named:
+                found[number] = one._replace(is_current=not one.problem)
+            elif not one.problem and one.saved_at > written_at and _without_numbers(one.name) == kind:
+                found[number] = one._replace(problem=problem)
+    return found
+
+
+def _list_trackers(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return files that name a checkpoint beside them, as far as their names and sizes tell."""
+    with contextlib.suppress(OSError):
+        return sorted(
+            place
+            for place in folder.iterdir()
+            if _TRACKERS.match(place.name) and not place.is_symlink() and place.is_file()
+            if 0 < place.stat().st_size <= _MOST_SAID
+        )
+    return []
+
+
+def _read_tracker(tracker: pathlib.Path) -> tuple[str, int]:
+    """Return what it says, and when that was written (nanoseconds); nothing where it cannot be read."""
+    with contextlib.suppress(OSError):
+        return tracker.read_text(errors="replace").strip(), tracker.stat().st_mtime_ns
+    return "", 0
+
+
+def _is_named(said: str, name: str) -> bool:
+    """Return whether a tracker names an entry: by its name or path, or by the last number in it."""
+    if not said.isdecimal():
+        return os.path.basename(said) == name
+    numbers = re.findall("[0-9]+", name)
+    return bool(numbers) and int(numbers[-1]) == int(said)
+
+
+def _names_another(tracker: pathlib.Path, said: str) -> bool:
+    """Return whether a tracker names an entry beside it that is of no known layout."""
+    with contextlib.suppress(OSError):
+        return any(
+            place != tracker and _is_named(said, place.name) and not recognise(place)
+            for place in tracker.parent.iterdir()
+            if not place.name.startswith(".")
+        )
+    return False
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub("[0-9]+", "#", name)
 
 
 def _name_as(said: str, tracker: pathlib.Path, saved: Saved) -> str:
@@ -323,13 +417,20 @@ def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
         return f"is being written ({open_name})"
     if not any(listed.values()):
         return "is empty"
-    own = LAYOUTS[layout].mark if layout else ""
-    missing = next((mark for mark in (*filter(None, [own]), *_list_marks(listed)) if not listed.get(mark)), "")
-    if missing:
-        return f"is half saved: it has no {missing}, {_LAST}"
-    return _find_missing_shard(place, listed) or next(
-        (f"is half saved: {path or place.name} lacks its end" for path in listed if _is_torn(place / path)), ""
-    )
+    torn = next((path for path in listed if _is_torn(place / path)), None)
+    if torn is not None:
+        return f"is half saved: {torn or place.name} lacks its end"
+    return _find_missing_shard(place, listed) or _find_missing_mark(listed, layout)
+
+
+def _find_missing_mark(listed: Sizes, layout: str) -> str:
+    """Return what is not there of that which is written last; on a node of other ranks that may be no problem."""
+    own = LAYOUTS.get(layout)
+    if own and own.each and not any(size and fnmatch.fnmatch(path, own.each) for path, size in listed.items()):
+        return f"is half saved: it has no {own.each}, which each rank writes last"
+    marks = [own.mark] if own and own.mark else []
+    missing = next((mark for mark in (*marks, *_list_marks(listed)) if not listed.get(mark)), "")
+    return f"is half saved: it has no {missing}, {_LAST}" if missing else ""
 
 
 def _list_marks(listed: Sizes) -> list[str]:
@@ -401,9 +502,16 @@ def _lacks_end(path: str, size: int, _at: int) -> bool:
         if place.name.endswith(".safetensors"):
             return _lacks_tensors(head, handle, size)
     if place.name.endswith(".json") and size <= _SMALL:
-        try:
-            json.loads(place.read_bytes())
-        except ValueError:
+        return not _is_json(place.read_bytes())
+    return False
+
+
+def _is_json(text: bytes) -> bool:
+    """Return whether a text is JSON, or lines of JSON each."""
+    for parts in ([text], text.splitlines()):
+        with contextlib.suppress(ValueError):
+            for part in parts:
+                json.loads(part)
             return True
     return False
 

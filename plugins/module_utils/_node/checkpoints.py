@@ -25,6 +25,8 @@ from .pod_log import Tail
 
 # In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
 _REPORTED = ".muster-saved.json"
+# There too: the name of the one from which the program was told to resume.
+_RESUMED = ".muster-resumed.json"
 # Programs that report nothing are looked after at this interval.
 _EVERY_S = 10.0
 
@@ -59,7 +61,9 @@ def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
                     # With ``files`` names alone count, as it was asked for.
                     problem = _find_problem(folder / entry.name) if form == "auto" else ""
                     found.append(Saved(entry.name, saved_at, problem=problem))
-    return sorted(found, key=lambda saved: (saved.saved_at, saved.name), reverse=True)
+    if form == "auto":
+        found = checkpoint_layouts.follow_trackers(folder, found)
+    return sorted(found, key=lambda saved: (saved.is_current, saved.saved_at, saved.name), reverse=True)
 
 
 def _saved_at(entry: os.DirEntry[str]) -> int | None:
@@ -92,6 +96,15 @@ def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
     return checkpoint_layouts.find_reported(folder, os.path.relpath(path, own)) if inside else ""
 
 
+def note_resumed(folder: pathlib.Path, name: str) -> None:
+    """Note that a program is told to resume from a checkpoint: it may read there as long as it runs.
+
+    torchtune copies the model's settings from it into each checkpoint that it saves.
+    """
+    with contextlib.suppress(OSError):
+        files.write_json(folder / _RESUMED, [name], 0o644)
+
+
 class Pruner:
     """Removes complete checkpoints beyond the newest ``keep``. The newest one is never removed.
 
@@ -122,10 +135,10 @@ class Pruner:
         if not reported and not timed:
             return []
         self._due_at = time.monotonic() + _EVERY_S
-        return self.prune()
+        return self.prune(last=last)
 
-    def prune(self) -> list[str]:
-        """Remove what is beyond ``keep``; return the names.
+    def prune(self, *, last: bool = False) -> list[str]:
+        """Remove what is beyond ``keep``; return the names. That from which the program resumed stays until the last time.
 
         Files of several ranks are one checkpoint. Of parts two stay at least: another node may lack its part of the
         newest one still.
@@ -136,7 +149,8 @@ class Pruner:
         least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
         old = [saved for saved in mine if split[saved.name][0] not in kept]
-        beyond = [saved for saved in old if saved != complete[0] and saved.name != self.held()]
+        used = set() if last else set(_read_names(self.folder / _RESUMED))
+        beyond = [saved for saved in old if saved != complete[0] and saved.name not in {self.held(), *used}]
         removed = [saved.name for saved in beyond if _remove(self.folder / saved.name)]
         if removed and not known.isdisjoint(removed):
             self._write_reported([name for name in self._read_reported() if name not in removed])
@@ -153,8 +167,7 @@ class Pruner:
         self._write_reported([*(name for name in known if name not in names), *dict.fromkeys(names)])
 
     def _read_reported(self) -> list[str]:
-        names = files.read_json(self.folder / _REPORTED)
-        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        return _read_names(self.folder / _REPORTED)
 
     def _write_reported(self, names: t.Sequence[str]) -> None:
         with contextlib.suppress(OSError):
@@ -206,6 +219,11 @@ def start_pruning(
     pruner = Pruner(place, rules["format"], int(rules["keep"]), leads=leads, metrics=metrics, apart=apart)
     pruner.held = held
     return PruningThread(pruner, run_dir / "events.jsonl", node)
+
+
+def _read_names(place: pathlib.Path) -> list[str]:
+    names = files.read_json(place)
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _remove(path: pathlib.Path) -> bool:

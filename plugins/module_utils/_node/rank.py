@@ -96,10 +96,13 @@ def _list_resume_args() -> list[str]:
     import pathlib
 
     rules = json.loads(given)
-    found = _import_neighbour("checkpoints").list_complete(pathlib.Path(folder), rules["format"])
+    checkpoints = _import_neighbour("checkpoints")
+    found = checkpoints.list_complete(pathlib.Path(folder), rules["format"])
     if not found:
         return []
     place = os.path.join(folder, found[0].name)
+    if any("{checkpoint}" in item for item in rules["args"]):
+        checkpoints.note_resumed(pathlib.Path(folder), found[0].name)
     return [_fill_checkpoint_dir(item.replace("{checkpoint}", place)) for item in rules["args"]]
 
 

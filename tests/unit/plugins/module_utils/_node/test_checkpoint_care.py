@@ -122,6 +122,8 @@ RULES = {"format": "auto", "resume": "auto"}
         ({"log.json": b"{}", "latest.pt": ARCHIVE[:20]}, {"log.json", "latest.pt"}),
         # An older half one is not taken by a program that looks for the newest.
         ({"ckpt-20.pt": ARCHIVE[:20], "ckpt-40.pt": ARCHIVE}, {"ckpt-20.pt", "ckpt-40.pt"}),
+        # What names the newest one does not name it yet: its program takes the other.
+        ({"m-10.pt": ARCHIVE, "latest": b"m-10.pt", "m-20.pt": ARCHIVE}, {"m-10.pt", "latest", "m-20.pt"}),
     ],
 )
 def test_a_file_that_lacks_its_end_is_passed_over(

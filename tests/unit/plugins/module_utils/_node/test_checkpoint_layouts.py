@@ -134,7 +134,7 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
             "epoch_1/model.safetensors.index.json": INDEX,
         },
         "epoch_1",
-        1,
+        None,
         [],
     ),
 }
@@ -206,6 +206,15 @@ HALF: dict[str, tuple[Tree, str, str]] = {
         "",
         "global_step10 is not whole: latest, which is written last, is not there",
     ),
+    "DeepSpeed with names of the program was killed while it saved": (
+        {
+            "epoch_1/mp_rank_00_model_states.pt": ARCHIVE,
+            "latest": b"epoch_1",
+            "epoch_2/mp_rank_00_model_states.pt": ARCHIVE,
+        },
+        "epoch_1",
+        "",
+    ),
     "Megatron was killed while it saved": (
         {
             "iter_0000010/a.pt": ARCHIVE,
@@ -247,6 +256,11 @@ HALF: dict[str, tuple[Tree, str, str]] = {
     ),
     "accelerate": (
         {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/model.safetensors": SHARD},
+        "",
+        "checkpoint-5 is half saved: it has no random_states_*.pkl, which each rank writes last",
+    ),
+    "accelerate, of which another rank was faster": (
+        {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/random_states_1.pkl": b"x"},
         "",
         "checkpoint-5 is half saved: it has no random_states_0.pkl, which is written last",
     ),
@@ -331,6 +345,108 @@ def test_what_the_program_reports_is_whole_in_a_layout_of_its_own(tmp_path: path
     build(tmp_path, {"checkpoint-10/model.safetensors": SHARD})
     assert checkpoints.list_complete(tmp_path, "auto") == []
     assert [saved.step for saved in checkpoints.list_complete(tmp_path, "auto", "checkpoint-10")] == [10]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "layout", "step"),
+    [
+        ("epoch_3", ["mp_rank_00_model_states.pt"], "deepspeed", None),
+        ("step-30", ["bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"], "deepspeed", 30),
+        ("0.1234", ["layer_00-model_00-model_states.pt"], "deepspeed", None),
+        ("pytorch_model", ["mp_rank_00_model_states.pt"], "", None),
+        ("checkpoint_3", ["random_states_0.pkl"], "accelerate", None),
+        ("epoch_3", ["random_states_0.pkl"], "accelerate", None),
+        ("checkpoint-30", ["random_states_0.pkl"], "accelerate", 30),
+        ("30", ["random_states_0.pkl"], "accelerate", 30),
+        ("epoch-3", [".metadata"], "dcp", None),
+        ("Epoch3", [".metadata"], "dcp", None),
+        ("epoch-3-step-30", [".metadata"], "dcp", 30),
+        ("epoch_12", ["model.safetensors.index.json"], "safetensors", None),
+    ],
+)
+def test_a_number_that_counts_something_else_is_no_step(
+    tmp_path: pathlib.Path, name: str, files: list[str], layout: str, step: int | None
+) -> None:
+    build(tmp_path, {f"{name}/{file}": ARCHIVE for file in files})
+    found = checkpoint_layouts.find(tmp_path)
+    assert [(saved.layout, saved.step) for saved in found] == ([(layout, step)] if layout else [])
+
+
+# What programs without a layout here leave: their files, the newest whole one, what comes along, and what is said of one
+# that was saved after it.
+TRACKED: dict[str, tuple[Tree, str, list[str], str]] = {
+    "verl": (
+        {
+            "global_step_10/actor/model_world_size_2_rank_0.pt": ARCHIVE,
+            "latest_checkpointed_iteration.txt": b"10",
+            "global_step_20/actor/model_world_size_2_rank_0.pt": ARCHIVE,
+        },
+        "global_step_10",
+        ["latest_checkpointed_iteration.txt"],
+        "global_step_20 is not whole: latest_checkpointed_iteration.txt names 10",
+    ),
+    "nanotron": (
+        {"10/model/a.bin": b"x", "latest.txt": b"10\n", "20/model/a.bin": b"x"},
+        "10",
+        ["latest.txt"],
+        "20 is not whole: latest.txt names 10",
+    ),
+    "detectron2": (
+        {
+            "model_0000999.pth": ARCHIVE,
+            "model_0001999.pth": ARCHIVE,
+            "last_checkpoint": b"model_0001999.pth",
+            "log.txt": b"x",
+            "metrics.json": b'{"loss": 2}\n{"loss": 1}\n',
+        },
+        "model_0001999.pth",
+        ["last_checkpoint"],
+        "",
+    ),
+    "another kind is saved after it": (
+        {"step-10.pt": ARCHIVE, "latest.txt": b"/runs/a/step-10.pt", "final.pt": ARCHIVE},
+        "step-10.pt",
+        ["latest.txt"],
+        "",
+    ),
+    "a half-saved one is named": (
+        {"step-10.pt": ARCHIVE, "step-20.pt": ARCHIVE[:20], "latest": b"step-20.pt"},
+        "step-10.pt",
+        [],
+        "step-20.pt is half saved: step-20.pt lacks its end",
+    ),
+    "one is named that is not there": (
+        {"step-10.pt": ARCHIVE, "latest": b"step-20.pt", "step-30.pt": ARCHIVE},
+        "step-30.pt",
+        [],
+        "",
+    ),
+    "weights are called like that": ({"step-10.pt": ARCHIVE, "latest": ARCHIVE * 90}, "step-10.pt", [], ""),
+}
+
+
+@pytest.mark.parametrize("case", TRACKED)
+def test_what_names_the_newest_counts_without_a_known_layout(tmp_path: pathlib.Path, case: str) -> None:
+    tree, newest, beside, later = TRACKED[case]
+    build(tmp_path, tree)
+    for place in tmp_path.iterdir():
+        # A folder has the time of what was saved in it.
+        times = [path.stat().st_mtime for path in place.rglob("*") if path.is_file()]
+        os.utime(place, (times[0], times[0])) if times else None
+    found = checkpoints.list_saved(tmp_path, "auto")
+    whole = next(saved for saved in found if not saved.problem)
+    assert (whole.name, checkpoint_layouts.list_beside(tmp_path, whole)) == (newest, beside)
+    assert [f"{saved.name} {saved.problem}" for saved in found if saved.problem] == ([later] if later else [])
+    said = checkpoint_layouts.find_tracker_problem(tmp_path)
+    assert not said or case.startswith("one is named"), said
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_lines_of_json_have_their_end(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {"a.json": b'{"a": 1}\n{"a": 2}\n', "b.json": b'{"a": 1}\n{"a":'})
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == ["a.json"]
 
 
 def test_a_tracker_follows_what_is_set_aside(tmp_path: pathlib.Path) -> None:

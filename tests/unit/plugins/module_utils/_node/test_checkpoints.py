@@ -136,6 +136,16 @@ def test_what_was_saved_since_the_last_look_counts_when_the_program_has_ended(tm
     assert pruner(tmp_path, "dcp", 1, leads=False).step(last=True) == []
 
 
+def test_that_from_which_the_program_resumed_stays_while_it_runs(tmp_path: pathlib.Path) -> None:
+    """torchtune copies the model's settings from it into each checkpoint that it saves."""
+    for n in range(4):
+        save(tmp_path / "c", f"step-{n}", 100.0 + n, "dcp")
+    checkpoints.note_resumed(tmp_path / "c", "step-0")
+    pruned = pruner(tmp_path, "dcp", 2)
+    assert pruned.step() == ["step-1"] and "step-0" in names(tmp_path)
+    assert pruned.step(last=True) == ["step-0"]
+
+
 @given(
     order=st.permutations(list(range(6))),
     torn=st.sets(st.integers(0, 5), max_size=5),
