@@ -97,7 +97,7 @@ def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
 
 
 def note_resumed(folder: pathlib.Path, name: str) -> None:
-    """Note that a program is told to resume from a checkpoint: it may read there as long as it runs.
+    """Note from which checkpoint a program gets word to resume: it may read there as long as it runs.
 
     torchtune copies the model's settings from it into each checkpoint that it saves.
     """
@@ -138,7 +138,7 @@ class Pruner:
         return self.prune(last=last)
 
     def prune(self, *, last: bool = False) -> list[str]:
-        """Remove what is beyond ``keep``; return the names. That from which the program resumed stays until the last time.
+        """Remove what is beyond ``keep``; return the names. What the program resumed from stays until the last time.
 
         Files of several ranks are one checkpoint. Of parts two stay at least: another node may lack its part of the
         newest one still.
