@@ -183,7 +183,7 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     if kind == "unknown":
         return _diagnose_other_tool(scan, name)
     declared = {rank.rank: DeclaredRank(rank.host, rank.pid) for rank in tests.ranks.values()}
-    findings = scan.findings.result(max(facts.ready_line, tests.largest_line))
+    findings = scan.findings.result(max(facts.ready_line, tests.largest_line, scan.over_line + 1))
     no_verbs = "libibverbs_missing" in findings
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
     combined = add_end(combine_findings(findings, facts, reading, tests), scan.end)
@@ -209,7 +209,7 @@ def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
 
 def _diagnose_other_tool(scan: Scan, name: str) -> FileDiagnosis:
     """Diagnose a file that neither NCCL nor nccl-tests wrote to."""
-    findings = add_end(scan.findings.result(0), scan.end)
+    findings = add_end(scan.findings.result(scan.over_line + 1), scan.end)
     text = scan.head
     base = FileDiagnosis(name, "unknown", lines=scan.lines)
     notes: tuple[str, ...] = ()

@@ -294,8 +294,12 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _line_rule("download_refused", rb"GatedRepoError|access a gated repo|\b40[13] Client Error", "any"),
         # A server on the internet is not the rendezvous.
-        _line_rule("download_failed", rb"HTTPS?ConnectionPool\(host=|[Mm]ax retries exceeded with url", "any"),
-        _line_rule("download_failed", rb"couldn't connect to 'https?://|Failed to resolve 'https?://", "any"),
+        _line_rule(
+            "download_failed", rb"HTTPS?ConnectionPool\(host=|[Mm]ax retries exceeded with url", "any", transient=True
+        ),
+        _line_rule(
+            "download_failed", rb"couldn't connect to 'https?://|Failed to resolve 'https?://", "any", transient=True
+        ),
         # errno 97 is PyTorch trying IPv6 first on a host without it, in jobs that work.
         _line_rule(
             "rendezvous_dns", rb"client socket has timed out after|connection to the C10d store has failed", "any"
@@ -320,7 +324,8 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("oom_gpu", rb"cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED", "any"),
         _line_rule(
             "oom_host",
-            rb"Out of memory: Kill|oom[-_]kill|OOMKilled|killed by signal: Killed|cgroup out of memory|std::bad_alloc",
+            rb"Out of memory: Kill|oom[-_]kill|OOMKilled|killed by signal: Killed|cgroup out of memory|std::bad_alloc|"
+            rb"killed due to the node running low on memory",
             "any",
         ),
         _line_rule("oom_host", rb"DefaultCPUAllocator: (?:can't|not enough)|^MemoryError\b", "any"),

@@ -23,6 +23,9 @@ _SIGNAL_FIX = (
 # So many lines of progress after an error show that it did not end the program.
 _CONTINUED = 3
 _TABLE_LINES = 9
+# Python says so of an error in a destructor, which ends nothing; the error itself is below its traceback.
+_IGNORED = b"Exception ignored "
+_IGNORED_LINES = 60
 _TAG = re.compile(
     rb"^(?:\x1b\[[\d;]*m)*(?:\[rank(\d{1,6})\]:|\[\d+,(\d{1,6})\]<std|(\d{1,6}): |\[(?P<local>default)(\d{1,6})\]:)"
 )
@@ -101,6 +104,10 @@ class ProgramEnds:
         self._table: dict[str, str] = {}
         self._table_from = 0
         self._progress = 0
+        self._ignored: tuple[int, int | None] | None = None
+        self._error_line = 0
+        # What was said up to this line was over when training continued.
+        self.over_line = 0
 
     def expects_line(self, number: int) -> bool:
         """Return whether a line may belong to torchrun's table or to a sentence that goes over two lines."""
@@ -125,23 +132,33 @@ class ProgramEnds:
         if _ROOT in text:
             self._table, self._table_from = {"line": str(number)}, number
         elif not self._read_end(number, text):
-            if _ERROR.match(text):
+            if text.startswith(_IGNORED):
+                self._ignored = number, find_rank(line)
+            elif _ERROR.match(text) and self._is_ignored(number, find_rank(line)):
+                self._ignored = None
+            elif _ERROR.match(text):
                 self._add_error(_Error(number, text, find_rank(line), b"[default" in line[:40]))
             else:
                 self.skim(text)
 
     @property
     def _has_evidence(self) -> bool:
-        return bool(self._errors or self._stop or self._end or self._table)
+        open_line = self._error_line > self.over_line
+        return bool(open_line or self._errors or self._stop or self._end or self._table)
+
+    def _is_ignored(self, number: int, rank: int | None) -> bool:
+        return bool(self._ignored and self._ignored[1] == rank and number - self._ignored[0] <= _IGNORED_LINES)
 
     def _fresh(self) -> None:
         """Forget what was over when training continued."""
         if self._progress >= _CONTINUED:
             self._errors, self._stop, self._end, self._table = [], None, None, {}
+            self.over_line = self._error_line
         self._progress = 0
 
     def _add_error(self, error: _Error) -> None:
         self._fresh()
+        self._error_line = error.line
         if _INTERRUPTED.search(error.text):
             self._stop = self._stop or error
         elif not _FOLLOWS.search(error.text) and len(self._errors) < 1000:

@@ -91,7 +91,10 @@ def _compile_words(words: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 @dataclasses.dataclass(slots=True)
 class Scan:
-    """Everything read from one file; ``head`` is the first text in it that is not NCCL's."""
+    """Everything read from one file; ``head`` is the first text in it that is not NCCL's.
+
+    :ivar over_line: up to this line retries and errors were over when training continued.
+    """
 
     facts: NcclFacts
     tests: NcclTests
@@ -100,6 +103,7 @@ class Scan:
     head: str = ""
     lines: int = 0
     binary: bool = False
+    over_line: int = 0
 
 
 def scan_log(stream: t.BinaryIO) -> Scan:
@@ -183,4 +187,5 @@ class _Reader:
         text = b"\n".join(self.head)
         binary = self.odd * 10 > len(text) + 1
         head = text.decode("utf-8", "replace")
-        return Scan(self.log.facts, self.tests.finish(), self.findings, self.ends.result(), head, last, binary)
+        end = self.ends.result()
+        return Scan(self.log.facts, self.tests.finish(), self.findings, end, head, last, binary, self.ends.over_line)

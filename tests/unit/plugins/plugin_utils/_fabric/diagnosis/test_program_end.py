@@ -106,3 +106,39 @@ def test_an_error_after_which_training_continued_is_over_also_far_down(monkeypat
         monkeypatch.setattr(scan, "HEAD_BYTES", size)
         assert judged(f"ValueError: one bad image\n{steps}done").outcome == "unproven"
         assert codes(judged(f"{steps}ValueError: one bad image\n")) == ["program_error"]
+
+
+IGNORED = (
+    "Exception ignored in: <function _ConnectionBase.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+    '  File "/usr/lib/python3.12/multiprocessing/connection.py", line 133, in __del__\n    self._close()\n'
+    "OSError: [Errno 9] Bad file descriptor\n"
+)
+RETRIED = (
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub.example', port=443): Max retries exceeded with url\n"
+    "trying again in 5 s\n"
+)
+STEPS = "".join(f"step {number} lr 0.1\n" for number in range(5))
+
+
+@pytest.mark.parametrize("size", [scan.HEAD_BYTES, 0])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (STEPS + "done\n" + IGNORED, "-"),
+        (STEPS + IGNORED + "ValueError: one bad image\n", "program_error"),
+        (STEPS + "[rank0]: " + IGNORED.partition("\n")[0] + "\n[rank1]: ValueError: one bad image\n", "program_error"),
+        (RETRIED + STEPS + "done\n", "-"),
+        (STEPS + RETRIED, "download_failed"),
+        (RETRIED + STEPS + RETRIED, "download_failed"),
+        (RETRIED + STEPS + "ValueError: one bad image\n", "program_error"),
+        (
+            STEPS + "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n",
+            "oom_host",
+        ),
+    ],
+)
+def test_what_ended_nothing_is_no_cause(monkeypatch: pytest.MonkeyPatch, size: int, text: str, code: str) -> None:
+    """Python's errors in destructors, and downloads that were tried again before training continued."""
+    monkeypatch.setattr(scan, "HEAD_BYTES", size)
+    found = judged(text)
+    assert (told(found), found.outcome) == (code, "unproven" if code == "-" else "fail")
