@@ -10,7 +10,9 @@ Real: the playbook, the role ``devices``, the rules of the waves. Stand-ins: the
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import typing as t
 
@@ -29,9 +31,16 @@ _LIMIT_S = 120
 # The driver's role: the new driver is there, and works or does not.
 _CHANGE = '[{name: Change it, ansible.builtin.command: {argv: ["%s", -c, "%s", "{{ inventory_hostname }}"]}}]\n'
 _SET = (
-    "import json,os,sys;p=os.environ['MUSTER_TEST_WAVES'];s=json.load(open(p));"
-    "s['hosts'][sys.argv[1]]['driver']='new';s['asked'].append('change '+sys.argv[1]);json.dump(s,open(p,'w'))"
+    "import sys;from ansible_collections.muster.training.tests.fakes.wave_actions import State\\n"
+    "with State.open() as state: state.host(sys.argv[1])['driver']='new';state.note('change '+sys.argv[1])"
 )
+_OFTEN = """
+import sys
+from ansible_collections.muster.training.tests.fakes.wave_actions import State
+for _number in range(50):
+    with State.open() as state:
+        state.note(sys.argv[1])
+"""
 _START = """
 - name: Verify it
   ansible.builtin.assert:
@@ -105,6 +114,14 @@ def test_the_first_that_is_not_proven_stays_closed_and_the_next_run_begins_there
     # It is closed and empty already, and has its new driver.
     assert fleet.asked == ["cordoned a2", "drained a2", "prove a2", "schedulable a2", *steps("s1")]
     assert fleet.closed() == [] and not (fleet.folder / "marks" / "a2" / "unproven").exists()
+
+
+def test_the_stand_in_loses_nothing_of_machines_that_are_worked_on_at_once(fleet: Fleet) -> None:
+    words = (sys.executable, "-c", _OFTEN)
+    env = {**os.environ, "MUSTER_TEST_WAVES": str(fleet.place)}
+    writers = [subprocess.Popen([*words, name], env=env) for name in ("a1", "a2")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert sorted(fleet.asked) == ["a1"] * 50 + ["a2"] * 50
 
 
 def test_others_of_its_wave_are_finished(fleet: Fleet) -> None:

@@ -10,6 +10,8 @@ in ``asked`` of the same file. The waves are planned by the collection's own rul
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -25,9 +27,18 @@ Dict = dict[str, t.Any]
 class State:
     """The file, read and written again."""
 
-    def __init__(self) -> None:
-        self.place = pathlib.Path(os.environ["MUSTER_TEST_WAVES"])
-        self.values: Dict = json.loads(self.place.read_text())
+    def __init__(self, place: pathlib.Path) -> None:
+        self.place = place
+        self.values: Dict = json.loads(place.read_text())
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls) -> t.Iterator[State]:
+        """Give the file to this process alone: hosts of one wave are worked on at the same time, by a process each."""
+        place = pathlib.Path(os.environ["MUSTER_TEST_WAVES"])
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield cls(place)
 
     def host(self, name: str) -> Dict:
         """What a host is."""
@@ -36,7 +47,10 @@ class State:
     def note(self, line: str) -> None:
         """Note what was asked, and keep what changed."""
         self.values["asked"].append(line)
-        self.place.write_text(json.dumps(self.values))
+        written = self.place.with_suffix(".new")
+        written.write_text(json.dumps(self.values))
+        # In one step: playbooks look it up, too.
+        written.replace(self.place)
 
 
 class FakeAction(ActionBase):
@@ -44,7 +58,9 @@ class FakeAction(ActionBase):
 
     def run(self, tmp: t.Any = None, task_vars: t.Any = None) -> Dict:
         """Return the answer."""
-        return {"changed": False, **self.answer(State(), dict(self._task.args), str(task_vars["inventory_hostname"]))}
+        with State.open() as state:
+            answer = self.answer(state, dict(self._task.args), str(task_vars["inventory_hostname"]))
+        return {"changed": False, **answer}
 
     def answer(self, state: State, args: Dict, host: str) -> Dict:
         """Return what the module would."""
