@@ -4,7 +4,8 @@
 """Packages with the names of NVIDIA's and of Debian's RDMA, for a machine whose GPUs and HCAs are folders.
 
 They do what the roles look at: a driver that is there once its module was built, ``nvidia-smi`` that lists the GPUs on
-the bus while it is (with nouveau from the next boot on), a toolkit that writes a CDI specification. /etc/fail-dkms makes the build of the module fail.
+the bus while it is (with nouveau from the next boot on), a toolkit that writes a CDI specification. /etc/fail-dkms makes the build of the module fail,
+/etc/slow-dkms makes it last.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ done
 """
 _BUILD = """#!/bin/sh
 if [ "$1" = configure ]; then
+  while [ -e /etc/slow-dkms ]; do sleep 0.2; done
   if [ -e /etc/fail-dkms ]; then echo "Error! Bad return status for module build on kernel: see make.log"; exit 10; fi
   mkdir -p /run/hardware/built
   echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  VERSION  Release Build" > /run/hardware/built/version

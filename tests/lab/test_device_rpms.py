@@ -21,6 +21,7 @@ from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 # What dnf and rpm write for themselves; which packages there are is asked of rpm.
 DNF = re.compile(r"/var/lib/(dnf|rpm)/")
+_DISABLED = "[nvidia-driver]\\nname=nvidia-driver\\nprofiles=\\nstate=disabled\\nstream=\\n\\n"
 PACKAGES = "nvidia-driver-cuda kmod-nvidia-open-dkms rdma-core perftest nvidia-container-toolkit"
 WANTED: dict[str, t.Any] = {"muster_container_runtime": True, "gpu_driver_reboot": "when_needed"}
 
@@ -42,6 +43,9 @@ def test_dnf_installs_locks_and_takes_away_what_came() -> None:
         operator.values = device_rpms.build_repositories(lab, SERVER)
         (lab.shared / "hardware.sh").write_bytes((ROOT / "molecule/devices/hardware.sh").read_bytes())
         lab.ask(SERVER, "sh", f"{nodes.SHARED}/hardware.sh", "plug", "2")
+        # Of a machine whose image says that no stream of the module is to be had.
+        lab.ask(SERVER, "mkdir", "-p", "/etc/dnf/modules.d")
+        ask(lab, f"printf '{_DISABLED}' > /etc/dnf/modules.d/nvidia-driver.module")
         before = state(lab)
 
         checked = operator.play("devices", "--check", **WANTED)

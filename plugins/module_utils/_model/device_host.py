@@ -107,6 +107,15 @@ class DeviceHost:
         """Whether a role of this collection began to install packages here and did not come to its end."""
         return (self.facts.get("records") or {}).get(record) is False
 
+    @property
+    def broken(self) -> t.Sequence[str]:
+        """The packages that the package manager began and did not finish, where no role of this collection began them.
+
+        What such a role began is finished by its next run (``roles/device_packages``).
+        """
+        begun = False in (self.facts.get("records") or {}).values()
+        return () if begun else (self.facts.get("packages") or {}).get("broken") or ()
+
     def has_device(self, devices: t.Collection[str]) -> bool:
         """Whether one of its GPUs has a PCI device id of ``devices``."""
         return any(gpu.get("device") in devices for gpu in self.gpus)
@@ -139,16 +148,16 @@ def require_choice(option: str, value: str, allowed: t.Collection[str]) -> None:
 
 
 def check_packages(host: DeviceHost, pattern: str) -> list[Refusal]:
-    """Return what forbids to install packages whose names match ``pattern``: broken, held, no space."""
+    """Return what forbids to install packages whose names match ``pattern``: broken, held, no space, a wrong clock."""
     packages = host.facts.get("packages") or {}
-    broken = ", ".join(packages.get("broken") or ())
     # On the RHEL family the role gpu_driver locks versions itself, of a driver that it installed.
     own = host.manager == "dnf" and "gpu-driver" in (host.facts.get("records") or {})
     held = "" if own else ", ".join(name for name in packages.get("held") or () if re.match(pattern, name))
     free = host.facts.get("free_bytes")
     found = []
-    if broken:
-        found.append(Refusal(f"half-installed packages: {broken}", "Run dpkg --configure -a on it"))
+    if host.broken:
+        fix = "Run dpkg --configure -a on it, and apt-get --fix-broken install for those that are half-installed"
+        found.append(Refusal(f"half-installed packages: {', '.join(host.broken)}", fix))
     if held:
         release = "apt-mark unhold" if host.manager == "apt" else "dnf versionlock delete"
         found.append(
@@ -159,4 +168,23 @@ def check_packages(host: DeviceHost, pattern: str) -> list[Refusal]:
         found.append(
             Refusal(f"{free / 2**30:.1f} GiB free below /var/lib, {need} are needed", "Remove what is not needed")
         )
-    return found
+    return [*found, *_check_clock(host)]
+
+
+def _check_clock(host: DeviceHost) -> t.Iterator[Refusal]:
+    """Refuse a clock by which certificates and signatures of repositories are not valid yet, or not any more."""
+    skew = host.facts.get("clock_skew_s")
+    if skew is not None and abs(skew) > tables.CLOCK_S:
+        days = f"{abs(skew) / 86400:.0f} days {'ahead of' if skew > 0 else 'behind'}"
+        fix = "Set the one that is wrong (timedatectl set-ntp true): repositories are refused by it"
+        yield Refusal(f"its clock is {days} the controller's", fix)
+
+
+def check_boot(host: DeviceHost) -> list[Refusal]:
+    """Return what forbids to write the initial file system again, which is done beside the one that is there."""
+    boot = host.facts.get("boot") or {}
+    free, need = boot.get("free_bytes"), boot.get("image_bytes")
+    if free is None or need is None or free >= need:
+        return []
+    problem = f"{free >> 20} MiB free below /boot, and the initial file system has {need >> 20}"
+    return [Refusal(problem, "Remove kernels that are not used (apt-get autoremove, dnf remove --oldinstallonly)")]

@@ -50,6 +50,8 @@ LEAST_DRIVER: t.Final = (525, 60, 13)
 LEAST_BLACKWELL_DRIVER: t.Final = (570, 0, 0)
 # What a driver, its module's build tree and the packages on their way need.
 DRIVER_BYTES: t.Final = 3 << 30
+# The least time for which lists of packages are signed (Valid-Until of Debian's security archive is a week).
+CLOCK_S: t.Final = 86400.0
 
 CUDA_URL: t.Final = "https://developer.download.nvidia.com/compute/cuda/repos"
 TOOLKIT_URL: t.Final = "https://nvidia.github.io/libnvidia-container"

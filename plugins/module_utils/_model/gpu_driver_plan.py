@@ -13,7 +13,16 @@ import re
 import typing as t
 
 from . import device_tables as tables
-from .device_host import DeviceHost, Refusal, Repository, check_packages, parse_version, require_choice, write_version
+from .device_host import (
+    DeviceHost,
+    Refusal,
+    Repository,
+    check_boot,
+    check_packages,
+    parse_version,
+    require_choice,
+    write_version,
+)
 from .errors import InputError
 
 Action = t.Literal["none", "keep", "install", "upgrade", "reboot", "start", "refuse"]
@@ -176,7 +185,7 @@ def _judge_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan | None
     if driver.get("runfile") and driver.get("owner") in ("archive", "cuda"):
         problem = "has a driver of NVIDIA's .run file and one of packages"
         return _refuse(Refusal(problem, "Run nvidia-uninstall on it, then this again"))
-    if not host.has_working_driver and (host.facts.get("packages") or {}).get("broken"):
+    if not host.has_working_driver and any(re.match(_PACKAGES, name) for name in host.broken):
         # Whatever else is seen of the driver is what half of it looks like.
         return _refuse(*check_packages(host, _PACKAGES))
     if module and libraries and module != libraries:
@@ -283,7 +292,7 @@ def _plan_reboot(host: DeviceHost, options: DriverOptions, why: str) -> DriverPl
 
 def _plan_install(host: DeviceHost, options: DriverOptions) -> DriverPlan:
     """Return the plan for a machine that gets a driver."""
-    refusals = check_packages(host, _PACKAGES)
+    refusals = [*check_packages(host, _PACKAGES), *check_boot(host)]
     if host.driver.get("nouveau_in_use"):
         fix = "Boot it without a display (systemctl set-default multi-user.target), then run this again"
         refusals.append(Refusal("nouveau drives a display with its GPU", fix))

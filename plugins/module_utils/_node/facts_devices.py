@@ -15,6 +15,7 @@ import glob
 import gzip
 import os
 import re
+import time
 import typing as t
 
 from . import facts_gpu, facts_host, facts_pci, facts_rdma, kernel_log
@@ -35,6 +36,8 @@ _K3S_CONTAINERD = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
 _CONTAINERD = "etc/containerd/config.toml"
 _K3S_UNITS = {"k3s-server": "k3s", "k3s-agent": "k3s-agent"}
 _RUNTIMES = ("usr/bin/nvidia-container-runtime", "usr/local/nvidia/toolkit/nvidia-container-runtime")
+# What dpkg calls packages that it began with; triggers that wait are run with the next package.
+_UNFINISHED = ("half-installed", "unpacked", "half-configured")
 _NO_PACKAGES: t.Mapping[str, t.Any] = {"versions": {}, "held": [], "broken": [], "manager": None}
 # What each role of the collection leaves beside the records of its packages.
 _OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
@@ -91,7 +94,9 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         "drained": os.path.exists(source.below(_DRAINED_MARK)),
         "unproven": os.path.exists(source.below(_UNPROVEN_MARK)),
         "lock": _find_lock_holder(source),
-        "free_bytes": _free_bytes(source),
+        "free_bytes": _free_bytes(source, "var/lib"),
+        "boot": _read_boot(source, kernel),
+        "time": time.time(),
         "runtime": source.guard("runtime", lambda: _read_runtime(source, packages["versions"]), {}),
         "rdma": source.guard("rdma", lambda: _read_rdma(source, bus, packages["versions"], running), {}),
     }
@@ -277,11 +282,16 @@ def _find_owner(source: FactsSource, versions: t.Mapping[str, str], module: str 
 def read_packages(source: FactsSource) -> dict[str, t.Any]:
     """Return ``{versions, held, broken, manager}`` of the packages that matter here.
 
-    ``held`` are those that their package manager will not change, ``broken`` those that it began and did not finish.
+    ``held`` are those that their package manager will not change, ``broken`` those that it began and did not finish: of
+    all packages, since it installs no other one before these.
     """
     status = source.below("var/lib/dpkg/status")
     if os.path.exists(status):
-        return {**_read_dpkg(status), "manager": "apt"}
+        found = _read_dpkg(status)
+        # Each step of dpkg that was cut before it was written into its list.
+        if any(name.isdecimal() for name in source.names(source.below("var/lib/dpkg/updates"))):
+            found["broken"].append("dpkg itself (it was interrupted)")
+        return {**found, "manager": "apt"}
     said = source.run("rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\\n")
     if said is None:
         return dict(_NO_PACKAGES)
@@ -295,18 +305,20 @@ def read_packages(source: FactsSource) -> dict[str, t.Any]:
 
 
 def _read_dpkg(path: str) -> dict[str, t.Any]:
-    versions, held, broken = {}, [], []
+    versions: dict[str, str] = {}
+    held: list[str] = []
+    broken: list[str] = []
     name, state = "", ""
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             key, _unused, value = line.rstrip("\n").partition(": ")
             if key == "Package":
                 name, state = value, ""
-            elif key == "Status" and _PACKAGES.match(name):
+            elif key == "Status":
                 want, _error, state = value.split()
-                if state not in ("installed", "not-installed", "config-files"):
+                if state in _UNFINISHED:
                     broken.append(f"{name} ({state})")
-                elif want == "hold" and state == "installed":
+                elif want == "hold" and state == "installed" and _PACKAGES.match(name):
                     held.append(name)
             elif key == "Version" and state == "installed" and _PACKAGES.match(name):
                 versions[name] = value
@@ -346,12 +358,23 @@ def _find_lock_holder(source: FactsSource) -> str | None:
     return None
 
 
-def _free_bytes(source: FactsSource) -> int | None:
+def _free_bytes(source: FactsSource, folder: str) -> int | None:
     try:
-        state = os.statvfs(source.below("var/lib"))
+        state = os.statvfs(source.below(folder))
     except OSError:
         return None
     return state.f_bavail * state.f_frsize
+
+
+def _read_boot(source: FactsSource, kernel: str | None) -> dict[str, int | None]:
+    """Return how much is free below /boot, and how large the initial file system of the running kernel is there."""
+    sizes = []
+    for name in (f"initrd.img-{kernel}", f"initramfs-{kernel}.img"):
+        try:
+            sizes.append(os.stat(source.below(f"boot/{name}")).st_size)
+        except OSError:
+            continue
+    return {"free_bytes": _free_bytes(source, "boot"), "image_bytes": max(sizes, default=None)}
 
 
 def _read_runtime(source: FactsSource, versions: t.Mapping[str, str]) -> dict[str, t.Any]:

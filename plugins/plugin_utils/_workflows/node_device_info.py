@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import typing as t
 
 from ...module_utils._model.device_plans import plan_devices
@@ -18,6 +19,9 @@ from .._kube.nodes.capacity import takes_jobs
 Result = dict[str, t.Any]
 Options = t.Mapping[str, t.Mapping[str, t.Any]]
 _DRIVER: t.Final = "gpu_driver"
+# The actions of a plan that change packages, or for which the machine boots; and the one that starts what is there.
+_CHANGES: t.Final = ("install", "upgrade", "reboot")
+_START: t.Final = "start"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def read_device_plans(
     """
     if waves:
         parse_limit(waves.max_unavailable, len(remotes))
-    answers, errors = on_each_node(remotes, lambda remote: remote.call("devices"))
+    answers, errors = on_each_node(remotes, _read_host)
     if errors:
         raise most_telling_error(errors)
     nodes, refusals = {}, []
@@ -59,8 +63,7 @@ def read_device_plans(
     if refusals and refuse:
         raise RefusedError("; ".join(refusals), "Nothing was changed on any host")
     stale = {role: [host for host, node in nodes.items() if _is_stale(node[role])] for role in roles}
-    planned = _plan_waves(nodes, stale, waves) if waves and _DRIVER in roles else ()
-    table = describe_waves(planned, waves.max_unavailable) if waves else []
+    planned, table = _plan_waves(nodes, waves) if waves and _DRIVER in roles else ((), [])
     return {
         "changed": False,
         "nodes": nodes,
@@ -71,24 +74,36 @@ def read_device_plans(
     }
 
 
-def _plan_waves(
-    nodes: t.Mapping[str, Result], stale: t.Mapping[str, t.Sequence[str]], waves: Waves
-) -> tuple[tuple[str, ...], ...]:
-    """Return the waves in which the machines with GPUs get another driver."""
+def _read_host(remote: NodeClient) -> Result:
+    """Return the facts of one machine, with how far its clock is ahead of this one's, in seconds."""
+    began = time.time()
+    facts = remote.call("devices")
+    return {**facts, "clock_skew_s": round(facts.pop("time") - (began + time.time()) / 2, 3)}
+
+
+def _plan_waves(nodes: t.Mapping[str, Result], waves: Waves) -> tuple[tuple[tuple[str, ...], ...], list[str]]:
+    """Return the waves in which the machines with GPUs get another driver, and what is said of them.
+
+    A machine whose driver is new enough is in none, even if a daemon of it has to be started: pods stay for that.
+    """
     live = {str(node["metadata"]["name"]): node for node in waves.nodes}
-    machines = []
+    machines, started = [], []
     for host, entry in nodes.items():
-        facts = entry["facts"]
+        facts, plan = entry["facts"], entry[_DRIVER]
         begun = bool(facts["drained"] or facts["unproven"])
-        if entry[_DRIVER]["gpus"] or begun or host in stale[_DRIVER]:
+        changes = plan["action"] in _CHANGES
+        if plan["action"] == _START and not begun:
+            started.append(f"{host}: {plan['reason']}. Run devices, which starts it and takes no pod off the machine")
+        if plan["gpus"] or begun or changes:
             node = live.get(waves.names.get(host, host))
             closed = "" if node is None or takes_jobs(node) else "it is not ready, or cordoned"
             server = facts["k3s_unit"] == "k3s"
-            machines.append(WaveMachine(host, host in stale[_DRIVER], begun, server, closed))
-    return plan_waves(machines, waves.max_unavailable)
+            machines.append(WaveMachine(host, changes, begun, server, closed))
+    planned = plan_waves(machines, waves.max_unavailable)
+    return planned, [*describe_waves(planned, waves.max_unavailable), *started]
 
 
 def _is_stale(plan: t.Mapping[str, t.Any]) -> bool:
     """Whether the role would change something: packages, or only what containers need beside those that are there."""
     parts = ("cdi", "refresh_unit", "cdi_switch", "restart")
-    return plan["action"] in ("install", "upgrade", "reboot", "start") or any(plan.get(part) for part in parts)
+    return plan["action"] in (*_CHANGES, _START) or any(plan.get(part) for part in parts)

@@ -8,6 +8,7 @@ What concerns pods and plugins (names of resources, node labels, what a pod sees
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 import pytest
@@ -61,7 +62,7 @@ def read(facts: Dict, options: Dict, refuse: bool) -> Dict:
         name = HOST
 
         def call(self, _op: str) -> Dict:
-            return {**BARE, **facts}
+            return {"time": time.time(), **BARE, **facts}
 
     remotes: t.Any = [Machine()]
     return read_device_plans(remotes, {HOST: options}, ROLES, refuse)
@@ -141,6 +142,30 @@ REFUSED: list[tuple[str, Dict, Dict, tuple[str, str]]] = [
         ("half-installed packages: nvidia-kernel-open-dkms (half-configured)", "Run dpkg --configure -a on it"),
     ),
     (
+        "another package that is half-installed",
+        packages(broken=["postgresql-17 (half-configured)", "dpkg itself (it was interrupted)"]),
+        {},
+        ("half-installed packages: postgresql-17 (half-configured), dpkg itself", "apt-get --fix-broken install"),
+    ),
+    (
+        "full /boot",
+        {"boot": {"free_bytes": 20 << 20, "image_bytes": 61 << 20}},
+        {},
+        ("20 MiB free below /boot, and the initial file system has 61", "Remove kernels that are not used"),
+    ),
+    (
+        "a clock that is years behind",
+        {"time": time.time() - 3 * 365 * 86400},
+        {},
+        ("its clock is 1095 days behind the controller's", "timedatectl set-ntp true"),
+    ),
+    (
+        "a clock that is years ahead",
+        {**driver(), "runtime": {}, "time": time.time() + 2 * 365 * 86400},
+        {},
+        ("its clock is 730 days ahead of the controller's", "timedatectl set-ntp true"),
+    ),
+    (
         "fabric manager of another version",
         {**driver(), "nvswitches": 4, "fabric_manager": {"version": "595.71.05", "running": True}},
         {},
@@ -200,6 +225,17 @@ MENDED: list[tuple[str, Dict, str, str, object]] = [
         "restart",
         "k3s",
     ),
+    (
+        "packages that a run of this collection began and did not finish",
+        {
+            **packages(broken=["nvidia-kernel-open-dkms (half-configured)"], versions={"nvidia-driver-cuda": "595"}),
+            "driver": {"libraries": "595.91.07", "owner": "cuda"},
+            "records": {"gpu-driver": False},
+        },
+        "gpu_driver",
+        "packages",
+        ("nvidia-driver-cuda", "nvidia-kernel-open-dkms"),
+    ),
     ("rdma_ucm is not loaded", rdma(PORT, modules=MODULES[:2]), "rdma", "modules", tuple(MODULES)),
     ("services may lock 8 MiB", rdma(PORT, memlock={"k3s": 8 << 20}), "rdma", "memlock", ("k3s",)),
     (
@@ -233,6 +269,6 @@ def test_what_is_not_changed_unasked_is_told(facts: Dict, role: str, says: tuple
     ("facts", "role", "field", "value"), [row[1:] for row in MENDED], ids=[row[0] for row in MENDED]
 )
 def test_what_can_be_mended_is_planned(facts: Dict, role: str, field: str, value: object) -> None:
-    result = read(facts, {}, refuse=True)
+    result = read(facts, {"gpu_driver": {"reboot": "when_needed"}}, refuse=True)
     assert result["nodes"][HOST][role][field] == value
     assert (HOST in result["stale"][role]) is (field != "nccl_ib_hca")

@@ -24,6 +24,33 @@ def test_the_holder_of_apts_lock_is_named(tmp_path: pathlib.Path) -> None:
     assert facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))["lock"] == "unattended-upgr"
 
 
+def test_packages_that_dpkg_began_are_found_whatever_they_are_called(tmp_path: pathlib.Path) -> None:
+    status = tmp_path / "var/lib/dpkg/status"
+    (status.parent / "updates").mkdir(parents=True)
+    states = {"zsh": "half-configured", "nvidia-smi": "unpacked", "man-db": "triggers-pending", "ed": "installed"}
+    status.write_text("\n".join(f"Package: {name}\nStatus: install ok {state}\n" for name, state in states.items()))
+
+    def read() -> list[str]:
+        facts = facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))
+        return t.cast("list[str]", facts["packages"]["broken"])
+
+    assert read() == ["zsh (half-configured)", "nvidia-smi (unpacked)"]
+    (status.parent / "updates/0001").touch()
+    assert read()[2:] == ["dpkg itself (it was interrupted)"]
+
+
+def test_the_initial_file_system_of_the_running_kernel_is_measured(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.1.0\n")
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/initrd.img-6.0.0").write_bytes(b"old kernel")
+    source = {"root": str(tmp_path), "path": []}
+    assert facts_devices.read_devices(FactsSource(source))["boot"]["image_bytes"] is None
+    (tmp_path / "boot/initramfs-6.1.0.img").write_bytes(b"12345")
+    boot = facts_devices.read_devices(FactsSource(source))["boot"]
+    assert boot["image_bytes"] == 5 and boot["free_bytes"] > 0
+
+
 def test_records_say_whether_an_installation_came_to_its_end(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "var/lib/muster"
     place.mkdir(parents=True)

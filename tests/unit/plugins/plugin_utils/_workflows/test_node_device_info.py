@@ -128,6 +128,23 @@ def test_waves_are_of_machines_whose_driver_is_old_and_counted_by_their_nodes(tm
     assert wave(tmp_path / "b", "1", [], "all-there", branch="580")["waves"] == []
 
 
+def test_a_daemon_that_does_not_run_takes_no_pod_off_its_machine(tmp_path: pathlib.Path) -> None:
+    class Idle(Machine):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            facts = super().call(op, **values)
+            return {**facts, "persistence": False, "records": {"gpu-driver": True}}
+
+    machine: t.Any = Idle("all-there", tmp_path)
+    asked = {"all-there": {"gpu_driver": {"upgrade": True, "reboot": "when_needed", "branch": "580"}}}
+    waves = node_device_info.Waves("1", {"all-there": "all-there"}, [node("all-there")])
+    result = node_device_info.read_device_plans([machine], asked, ("gpu_driver",), True, waves)
+    assert result["stale"] == {"gpu_driver": ["all-there"]}, "devices starts it"
+    assert result["waves"] == [] and result["wave_table"] == [
+        "the drivers of all machines are as they should be",
+        "all-there: nvidia-persistenced does not run. Run devices, which starts it and takes no pod off the machine",
+    ]
+
+
 def test_a_node_that_is_closed_leaves_none_to_be_closed(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RefusedError, match=r"so many take no pods: toolkit-missing-k3s-runs"):
         wave(
