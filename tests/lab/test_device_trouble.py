@@ -25,8 +25,8 @@ _SLOW = "/etc/slow-dkms"
 _BUILDS = "pgrep --full nvidia-kernel-open-dkms.postinst || true"
 _LOOK = r"""
 dpkg-query --show --showformat='${Package} ${Version} ${db:Status-Status}\n'
-ls /run/hardware/driver /run/hardware/built /var/run/cdi /usr/share/keyrings; ls -d /sys/module/nouveau
-systemctl show nvidia-persistenced nvidia-cdi-refresh --property=Id,ActiveState,UnitFileState
+ls /run/hardware/driver /run/hardware/built /usr/share/keyrings
+systemctl show nvidia-persistenced --property=Id,ActiveState,UnitFileState
 """
 _HOLD = "import fcntl,time;f=open('{path}','w');fcntl.lockf(f,fcntl.LOCK_EX);time.sleep(900)"
 _PAGE = "<!DOCTYPE html>\n<html><body>Please accept the terms of this network.</body></html>\n"
@@ -39,7 +39,9 @@ class Machine:
         self.operator, self.lab = operator, operator.lab
         operator.values = {
             **device_packages.build_repositories(operator.folder / "repositories"),
-            "muster_container_runtime": True,
+            # One role shows it: the others install by the same tasks.
+            "devices_roles": ["gpu_driver"],
+            "device_hcas": 0,
             "gpu_driver_reboot": "when_needed",
         }
         operator.hosts = {SERVER: {}}

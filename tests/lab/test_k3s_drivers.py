@@ -75,7 +75,7 @@ def test_a_gang_that_trains_is_saved_and_resumes_while_the_drivers_of_its_machin
         assert training.process.poll() is None, training.output
         try:
             said = upgrade(operator, "--check")
-            assert f"wave 1 of 2 (at most 1 unavailable): {SERVER}" in said, said
+            assert f"wave 1 of 2 (at most 1 unavailable): {AGENT}" in said, said
             assert read_drivers(operator) == {SERVER: _OLD, AGENT: _OLD}
 
             before, booted = max(read_steps(operator)), count_boots(operator)
