@@ -13,7 +13,7 @@ import socket
 import time
 import typing as t
 
-from . import facts_gpu, facts_host, host_blobs
+from . import facts_devices, facts_gpu, facts_host, host_blobs
 from .facts_source import FactsSource
 
 # Folders that K3s and its role write below.
@@ -61,6 +61,7 @@ def read_machine(source: FactsSource, role: str) -> dict[str, t.Any]:
         "broken_packages": read_broken_packages(source),
         "docker": _read_docker(source),
         "driver": read_driver(source),
+        "device_records": facts_devices.read_records(source),
         "time": time.time(),
     }
 

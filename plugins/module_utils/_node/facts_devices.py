@@ -85,7 +85,7 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         "k3s_unit": next((unit for name, unit in _K3S_UNITS.items() if name in running), ""),
         "persistence": _PERSISTENCED in running,
         "packages": packages,
-        "records": source.guard("records", lambda: _read_records(source), {}),
+        "records": source.guard("records", lambda: read_records(source), {}),
         "own_files": {
             role: [f"/{path}" for path in paths if os.path.exists(source.below(path))]
             for role, paths in _OWN_FILES.items()
@@ -325,7 +325,7 @@ def _read_dpkg(path: str) -> dict[str, t.Any]:
     return {"versions": versions, "held": held, "broken": broken}
 
 
-def _read_records(source: FactsSource) -> dict[str, bool]:
+def read_records(source: FactsSource) -> dict[str, bool]:
     """Return which of the collection's roles installed packages here, and whether each came to its end."""
     base = source.below("var/lib/muster")
     names = [name for name in source.names(base) if re.fullmatch(r"packages-[a-z-]+\.json", name)]

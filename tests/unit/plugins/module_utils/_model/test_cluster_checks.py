@@ -124,6 +124,17 @@ def test_what_is_on_a_machine_and_keeps_it_out(facts: dict[str, t.Any], said: st
     assert said in refuse(member(facts=facts))
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"broken_packages": ["nvidia-kernel-open-dkms (half-configured)"], "device_records": {"gpu-driver": False}},
+        {"driver": {**NO_DRIVER, "gpus": 8, "libraries": "580.2"}, "device_records": {"gpu-driver": True}},
+    ],
+)
+def test_what_a_role_of_the_collection_began_keeps_no_machine_out(facts: dict[str, t.Any]) -> None:
+    assert all(check.ok for check in cluster_checks.check_machine(member(facts=facts)))
+
+
 def test_how_many_problems_there_are_is_told() -> None:
     assert "(also gpu-1: the clock is 90 s ahead" in refuse(member(root=False, clock_skew_s=90.0))
 
