@@ -108,10 +108,10 @@ class DeviceHost:
         return (self.facts.get("records") or {}).get(record) is False
 
     @property
-    def broken(self) -> t.Sequence[str]:
+    def broken_packages(self) -> t.Sequence[str]:
         """The packages that the package manager began and did not finish, where no role of this collection began them.
 
-        What such a role began is finished by its next run (``roles/device_packages``).
+        Such a role finishes them with its next run (``roles/device_packages``).
         """
         begun = False in (self.facts.get("records") or {}).values()
         return () if begun else (self.facts.get("packages") or {}).get("broken") or ()
@@ -155,9 +155,9 @@ def check_packages(host: DeviceHost, pattern: str) -> list[Refusal]:
     held = "" if own else ", ".join(name for name in packages.get("held") or () if re.match(pattern, name))
     free = host.facts.get("free_bytes")
     found = []
-    if host.broken:
+    if host.broken_packages:
         fix = "Run dpkg --configure -a on it, and apt-get --fix-broken install for those that are half-installed"
-        found.append(Refusal(f"half-installed packages: {', '.join(host.broken)}", fix))
+        found.append(Refusal(f"half-installed packages: {', '.join(host.broken_packages)}", fix))
     if held:
         release = "apt-mark unhold" if host.manager == "apt" else "dnf versionlock delete"
         found.append(

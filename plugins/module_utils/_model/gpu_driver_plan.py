@@ -185,7 +185,7 @@ def _judge_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan | None
     if driver.get("runfile") and driver.get("owner") in ("archive", "cuda"):
         problem = "has a driver of NVIDIA's .run file and one of packages"
         return _refuse(Refusal(problem, "Run nvidia-uninstall on it, then this again"))
-    if not host.has_working_driver and any(re.match(_PACKAGES, name) for name in host.broken):
+    if not host.has_working_driver and any(re.match(_PACKAGES, name) for name in host.broken_packages):
         # Whatever else is seen of the driver is what half of it looks like.
         return _refuse(*check_packages(host, _PACKAGES))
     if module and libraries and module != libraries:
