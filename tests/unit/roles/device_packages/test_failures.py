@@ -27,7 +27,7 @@ DPKG = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
 SPACE = "dpkg: error processing archive /var/cache/x.deb (--unpack):\n cannot copy: failed to write (No space left on device)"
 
 
-def render(**failed: str) -> str:
+def render(**failed: str | list[str]) -> str:
     """What the role says of a module that failed."""
     known: dict[str, t.Any] = {}
     for kind in ("defaults", "vars"):
@@ -55,10 +55,11 @@ def render(**failed: str) -> str:
             "See make.log of dkms",
         ),
         ({"stderr": SPACE, "msg": f"{_APT}{DPKG}"}, "No space left on device", "Remove what is not needed"),
+        ({"msg": ["No dnf", "is here"]}, "No dnf is here", "See what it says above"),
         ({"msg": "No package matching 'x' is available"}, "No package matching 'x'", "See what it says above"),
     ],
 )
-def test_a_failure_is_one_line_with_host_cause_and_what_to_do(failed: dict[str, str], cause: str, fix: str) -> None:
+def test_a_failure_is_one_line_with_host_cause_and_what_to_do(failed: dict[str, t.Any], cause: str, fix: str) -> None:
     said = render(**failed)
     assert said.startswith("gpu-1: packages of gpu-driver: ") and "\n" not in said, said
     assert cause in said and fix in said and said.count(cause) == 1, said
