@@ -121,43 +121,6 @@ def machine() -> t.Iterator[Machine]:
         yield Machine(Operator(lab))
 
 
-def test_a_lock_that_is_not_released_is_named(machine: Machine) -> None:
-    with machine.hold("/var/lib/dpkg/lock-frontend"):
-        said = machine.end_badly(device_packages_lock_timeout_s=5)
-    assert said.startswith(f"{SERVER}: packages of gpu-driver: ") and "(python3)" in said, said
-    assert "Another program installs packages on it. Wait for its end" in said, said
-    machine.require_mended()
-
-
-def test_a_page_in_the_place_of_a_list_or_of_a_key_is_refused(machine: Machine) -> None:
-    place = "/srv/repositories/nvidia/InRelease"
-    machine.ask(f"cp {place} /run/kept; printf '{_PAGE}' > {place}")
-    said = machine.end_badly()
-    assert f"{SERVER}: packages of gpu-driver: " in said and "file:/srv/repositories/nvidia" in said, said
-    assert "name a mirror in muster_package_mirrors, then run this again" in said, said
-    machine.ask(f"cp /run/kept {place}")
-    machine.require_mended()
-
-    page = machine.operator.folder / "page.html"
-    page.write_text(_PAGE)
-    mirrors = machine.operator.values["muster_package_mirrors"]
-    for fingerprint in (mirrors["cuda"]["fingerprint"], ""):
-        wrong = {**mirrors["cuda"], "key_file": str(page), "fingerprint": fingerprint}
-        said = machine.end_badly(muster_package_mirrors=dict.fromkeys(mirrors, wrong))
-        assert f"{SERVER}: the key from {page} is no key" in said and "Nothing was installed" in said, said
-    machine.require_mended()
-
-
-def test_a_full_boot_is_seen_before_anything_is_changed(machine: Machine) -> None:
-    machine.ask("mount -t tmpfs -o size=8m boot /boot; head -c 5M /dev/zero > /boot/initrd.img-$(uname -r)")
-    try:
-        said = machine.end_badly()
-    finally:
-        machine.ask("umount /boot")
-    assert f"{SERVER}: 3 MiB free below /boot, and the initial file system has 5" in said and "Nothing was changed on any host" in said, said
-    assert compare({SERVER: machine.bare}, {SERVER: machine.state()}) == []
-
-
 def test_packages_that_were_cut_in_the_middle_are_finished_by_the_next_run(machine: Machine) -> None:
     play = machine.start_slow()
     # As a machine that loses its power: neither dpkg nor its scripts come to their ends.
@@ -174,15 +137,6 @@ def test_packages_that_were_cut_in_the_middle_are_finished_by_the_next_run(machi
     machine.remove()
 
 
-def test_an_operator_who_interrupts_it_runs_it_again(machine: Machine) -> None:
-    play = machine.start_slow()
-    play.signal(signal.SIGINT)
-    result = play.wait(60)
-    assert result.code not in (0, 2) and "Traceback" not in result.output, result.output
-    machine.ask(f"rm {_SLOW}")
-    machine.require_mended()
-
-
 def test_two_operators_at_once_come_to_one_end(machine: Machine) -> None:
     machine.ask("mkdir -p /sys/module/nouveau")
     plays = [machine.operator.start("devices") for _number in range(2)]
@@ -191,6 +145,23 @@ def test_two_operators_at_once_come_to_one_end(machine: Machine) -> None:
     again = machine.operator.play("devices")
     assert again.code == 0 and again.changed == 0, again.output
     machine.remove()
+
+
+def test_a_lock_that_is_not_released_is_named(machine: Machine) -> None:
+    with machine.hold("/var/lib/dpkg/lock-frontend"):
+        said = machine.end_badly(device_packages_lock_timeout_s=5)
+    assert said.startswith(f"{SERVER}: packages of gpu-driver: ") and "(python3)" in said, said
+    assert "Another program installs packages on it. Wait for its end" in said, said
+    machine.require_mended()
+
+
+def test_an_operator_who_interrupts_it_runs_it_again(machine: Machine) -> None:
+    play = machine.start_slow()
+    play.signal(signal.SIGINT)
+    result = play.wait(60)
+    assert result.code not in (0, 2) and "Traceback" not in result.output, result.output
+    machine.ask(f"rm {_SLOW}")
+    machine.require_mended()
 
 
 def test_no_boot_in_the_middle_of_packages(machine: Machine) -> None:
@@ -218,3 +189,35 @@ def test_no_boot_in_the_middle_of_packages(machine: Machine) -> None:
     assert "reboot needed: a test, and its package manager is in use by python3" in result.output, result.output
     assert int(machine.ask(count)) == before
     assert machine.operator.play(str(place)).code == 0 and int(machine.ask(count)) == before + 1
+
+
+def test_a_page_in_the_place_of_a_list_or_of_a_key_is_refused(machine: Machine) -> None:
+    place = "/srv/repositories/nvidia/InRelease"
+    machine.ask(f"cp {place} /run/kept; printf '{_PAGE}' > {place}")
+    said = machine.end_badly()
+    assert f"{SERVER}: packages of gpu-driver: " in said and "file:/srv/repositories/nvidia" in said, said
+    assert "name a mirror in muster_package_mirrors, then run this again" in said, said
+    machine.ask(f"cp /run/kept {place}")
+    machine.require_mended()
+
+    page = machine.operator.folder / "page.html"
+    page.write_text(_PAGE)
+    mirrors = machine.operator.values["muster_package_mirrors"]
+    for fingerprint in (mirrors["cuda"]["fingerprint"], ""):
+        wrong = {**mirrors["cuda"], "key_file": str(page), "fingerprint": fingerprint}
+        said = machine.end_badly(muster_package_mirrors=dict.fromkeys(mirrors, wrong))
+        assert f"{SERVER}: the key from {page} is no key" in said and "Nothing was installed" in said, said
+    machine.require_mended()
+
+
+def test_a_full_boot_is_seen_before_anything_is_changed(machine: Machine) -> None:
+    machine.ask("mount -t tmpfs -o size=8m boot /boot; head -c 5M /dev/zero > /boot/initrd.img-$(uname -r)")
+    try:
+        said = machine.end_badly()
+    finally:
+        machine.ask("umount /boot")
+    assert (
+        f"{SERVER}: 3 MiB free below /boot, and the initial file system has 5" in said
+        and "Nothing was changed on any host" in said
+    ), said
+    assert compare({SERVER: machine.bare}, {SERVER: machine.state()}) == []
