@@ -78,7 +78,7 @@ class FullDisks:
     def take_text(self, node: str, text: str, attempts: t.Sequence[Attempt]) -> FoundFull | None:
         """Take in text of a node's log; return what it says first of a full disk in an attempt, else None.
 
-        What ended an attempt is read together with the start of the next one, which has made no step then.
+        The last lines of an attempt are read together with the start of the next one, which has made no step then.
         """
         found = find_no_space(node, text) if attempts else None
         ended = [item for item in attempts[-2:-1] if item.cause == "crash" and item.n not in self._seen]

@@ -147,7 +147,7 @@ class HangWatch:
     def name_end(self, cause: str, detail: str) -> tuple[str, str | None]:
         """Return the line of a run's end, of one that stood with who is waited for, as far as is seen, and whose node.
 
-        What the warning has named is not to be missing in the last line.
+        The last line says no less than the warning before it.
         """
         hung = self._hang
         if cause != "stalled" or hung is None:
