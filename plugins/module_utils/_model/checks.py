@@ -16,6 +16,7 @@ from .node_report import InterpreterReport, NodeReport, PortProblem, SeenCheckpo
 from .validators import VERSION_RULE
 
 MAX_SKEW_S = 60.0
+_CLOCK: t.Final = "clock"
 # A desktop and the driver itself take less of a GPU's memory than this share.
 USED_SHARE = 0.1
 _MIN_FREE = 64 << 20
@@ -122,9 +123,15 @@ def _check_installed_packages(node: str, report: NodeReport) -> list[Check]:
     return checks
 
 
+def find_clock_spread(results: t.Iterable[Check]) -> float:
+    """Return how many seconds the clocks of the checked nodes are apart at most, 0 where none was read."""
+    skews = [float(check.value) for check in results if check.name == _CLOCK and check.value is not None]
+    return max(skews) - min(skews) if skews else 0.0
+
+
 def _check_clock(node: str, skew: float) -> Check:
     return _build_check(
-        "clock",
+        _CLOCK,
         node,
         abs(skew) <= MAX_SKEW_S,
         round(skew, 1),

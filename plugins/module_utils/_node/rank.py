@@ -145,6 +145,17 @@ def _bring_checkpoints(run: str, gang: str, first: bool) -> str:
     return problem
 
 
+def _find_other_size(size: int | None) -> str:
+    """Return what is wrong with a gang of another size than the job asks for; it would train something else."""
+    asked = os.environ.pop("MUSTER_WORLD_SIZE", "")
+    if not asked or size is None or size == int(asked):
+        return ""
+    return (
+        f"the gang that torchrun formed has {size} of {asked} ranks. It leaves out a node whose clock is seconds "
+        "behind: compare the clocks of the nodes (timedatectl), and have NTP set them"
+    )
+
+
 def start_program(command: list[str]) -> int:
     """Start the user's command as a child in this process's group; return its process id.
 
@@ -176,10 +187,12 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
-    problem = _bring_checkpoints(os.path.dirname(events), gang, first=attempt == 1)
+    kind, problem = "GangError", _find_other_size(size)
+    if not problem:
+        kind, problem = "CheckpointError", _bring_checkpoints(os.path.dirname(events), gang, first=attempt == 1)
     _open_output(base, attempt, rank)
     if problem:
-        print(f"muster.CheckpointError: {problem}", file=sys.stderr)
+        print(f"muster.{kind}: {problem}", file=sys.stderr)
         _append_event(events, {"kind": "worker_started", **common, "world_size": size, "pid": os.getpid()})
         _append_event(events, {"kind": "worker_exit", **common, "exit_code": 1, "signal": 0})
         return 1

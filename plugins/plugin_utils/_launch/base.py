@@ -42,7 +42,7 @@ class RunContext:
     """The constants of a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number.
 
     ``checkpoint_dir`` is the run's folder on the nodes; without one it is in the folder of the run. ``checkpoint_part``
-    is what a start has below it for itself.
+    is what a start has below it for itself. ``clock_spread_s``: how far the clocks of its hosts are apart.
     """
 
     run_id: str
@@ -50,6 +50,7 @@ class RunContext:
     attempt: int
     checkpoint_dir: str | None
     checkpoint_part: str = ""
+    clock_spread_s: float = 0.0
 
     def checkpoints_in(self, run_dir: str) -> str:
         """Return where this start's checkpoints are on a node with this folder of the run."""

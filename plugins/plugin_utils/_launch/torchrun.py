@@ -10,6 +10,7 @@ that a store could outlive, so the agent opens one by itself (``--standalone``).
 
 from __future__ import annotations
 
+import math
 import re
 
 from ...module_utils._model import job_backends
@@ -26,6 +27,8 @@ _MONITOR_S = "0.02"
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
+# Clocks that are no further apart need no more time: as well as they can be read over SSH.
+_CLOSE_S = 1.0
 
 # In pods torchrun shows the lines: the rank in the whole world, where its own prefix has the number on the node.
 _LOG_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[default${rank}]:"}
@@ -54,6 +57,8 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Read by rank.py: the supervisor puts the lines of the ranks into the node's log (host_rank_output.py).
         "MUSTER_OUTPUT": f"{slot.run_dir}/ranks",
+        # Read by rank.py: a gang of fewer ranks is not this job.
+        "MUSTER_WORLD_SIZE": str(job.world_size),
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
@@ -91,10 +96,13 @@ def _keep_dollars(argv: tuple[str, ...]) -> tuple[str, ...]:
 def _rendezvous_options(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
     if len(nodes) == 1:
         return ("--standalone",)
+    # An agent compares the others' heartbeats, by their clocks, with its own clock, and takes one that is old for lost:
+    # a complete gang then has fewer ranks (torch.distributed.elastic.rendezvous.dynamic_rendezvous, _sanitize).
+    late = math.ceil(run.clock_spread_s / _KEEP_ALIVE_S) if run.clock_spread_s > _CLOSE_S else 0
     settings = {
         "is_host": 0,
         "keep_alive_interval": _KEEP_ALIVE_S,
-        "keep_alive_max_attempt": _KEEP_ALIVE_ATTEMPTS,
+        "keep_alive_max_attempt": _KEEP_ALIVE_ATTEMPTS + late,
         "read_timeout": 60,
         "join_timeout": job.restart.wait_s,
     }

@@ -124,10 +124,13 @@ def peer_port(identity: str) -> int:
     return _PEER_FIRST + int.from_bytes(hashlib.sha256(identity.encode()).digest()[4:8], "big") % _PEER_PORTS
 
 
-def build_context(job: Job, identity: str, attempt: int) -> RunContext:
-    """Return what launchers know of a run whose first attempt has the number ``attempt``."""
+def build_context(job: Job, identity: str, attempt: int, clock_spread_s: float = 0.0) -> RunContext:
+    """Return what launchers know of a run whose first attempt has the number ``attempt``.
+
+    :param clock_spread_s: how far the clocks of its hosts are apart; pods of one cluster are taken to have one time.
+    """
     folder, part = job_checkpoints.checkpoint_folder(job, identity), job_checkpoints.folder_of_start(job, attempt)
-    return RunContext(identity, rendezvous_port(identity), attempt, folder, part)
+    return RunContext(identity, rendezvous_port(identity), attempt, folder, part, clock_spread_s)
 
 
 def _describe_ignored(placed: t.Iterable[gang.PlacedTree]) -> list[str]:

@@ -131,9 +131,14 @@ def _find_interpreter(report: NodeReport) -> str:
     return str(report.training.executable) if report.training else ""
 
 
-def build_launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
-    """Return what every node starts for the attempts from ``attempt`` on."""
-    context = code_source.build_context(job, identity, attempt)
+def build_launch(
+    job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int, clock_spread_s: float = 0.0
+) -> tuple[Launch, RunContext]:
+    """Return what every node starts for the attempts from ``attempt`` on.
+
+    :param clock_spread_s: how far the nodes' clocks are apart.
+    """
+    context = code_source.build_context(job, identity, attempt, clock_spread_s)
     return registry.launch(job, nodes, context), context
 
 

@@ -360,7 +360,8 @@ def _build_members(
     home: StateHome, plan: HostsPlan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
 ) -> list[gang.GangMember]:
     nodes = hosts_plan.build_slots(plan.hosts, plan.reports, plan.run_id, plan.network.environment)
-    launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
+    spread = checks.find_clock_spread(plan.checks)
+    launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt, spread)
     env, files = resolved
     if launched.keypair:
         # Late: only mpirun's nodes reach each other over SSH.

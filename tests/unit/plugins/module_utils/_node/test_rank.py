@@ -97,6 +97,16 @@ def test_every_launchers_variables_are_understood(
     assert [(line["rank"], line.get("world_size", world)) for line in ranks.events] == [(rank, world)] * 2
 
 
+def test_a_rank_of_a_gang_of_another_size_does_not_begin(ranks: Ranks) -> None:
+    code, out, err = ranks.run(["echo", "trained"], **TORCHRUN, MUSTER_WORLD_SIZE="8")
+    assert code == 1 and "trained" not in out
+    assert err.startswith("muster.GangError: the gang that torchrun formed has 4 of 8 ranks. It leaves out a node")
+    assert [(item["kind"], item["world_size"] if "started" in item["kind"] else item["exit_code"]) for item in ranks.events] == [
+        ("worker_started", 4), ("worker_exit", 1)]  # fmt: skip
+    code, out, _err = ranks.run(["env"], **TORCHRUN, MUSTER_WORLD_SIZE="4")
+    assert code == 0 and "MUSTER_WORLD_SIZE" not in out
+
+
 def test_a_program_that_a_signal_ended_has_a_shells_code(ranks: Ranks) -> None:
     assert ranks.run(["sh", "-c", "kill -9 $$"], **TORCHRUN)[0] == 137
     assert (ranks.events[1]["exit_code"], ranks.events[1]["signal"]) == (137, 9)

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import string
 import subprocess
@@ -23,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry, torchrun
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import STORE_PROGRAM
+from ansible_collections.muster.training.tests.support.kube_api import free_port
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
 
 
@@ -52,6 +55,18 @@ def test_no_agent_is_the_rendezvous_itself() -> None:
     settings = dict(item.split("=") for item in options(plan.nodes[0].argv)["rdzv-conf"].split(","))
     assert settings["is_host"] == "0" and settings["join_timeout"] == "77"
     assert all(node.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1" for node in plan.nodes)
+
+
+def test_clocks_that_are_apart_take_no_node_for_lost() -> None:
+    """An agent compares the heartbeats of others with its own clock."""
+    for spread, attempts in ((0.0, "3"), (0.4, "3"), (1.4, "5"), (20.0, "23")):
+        run = dataclasses.replace(RUN, clock_spread_s=spread)
+        settings = dict(
+            item.split("=")
+            for item in options(registry.launch(job(), slots(), run).nodes[1].argv)["rdzv-conf"].split(",")
+        )
+        assert (settings["keep_alive_interval"], settings["keep_alive_max_attempt"]) == ("1", attempts)
+    assert registry.launch(job(processes_per_node=3), slots(), RUN).nodes[0].env["MUSTER_WORLD_SIZE"] == "6"
 
 
 def test_ranks_have_the_grace_to_save() -> None:
@@ -229,3 +244,56 @@ def test_each_rank_of_a_pod_marks_its_own_lines() -> None:
     assert error_line.rank_lines(log).splitlines() == ["[default2]:ValueError: of 2", "[default3]:ValueError: of 3"]
     assert error_line.last_error(log) == "ValueError: of 3"
     assert found["PET_NODE_RANK"] == "1"
+
+
+# An agent whose clock, where it notes and compares heartbeats, is 20 seconds behind.
+LATE = """
+import datetime, runpy, sys
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
+real = rendezvous.datetime
+class Late(real):
+    @classmethod
+    def now(cls, zone=None):
+        return real.now(zone) - datetime.timedelta(seconds=20)
+rendezvous.datetime = Late
+sys.argv = ["torchrun", *sys.argv[1:]]
+runpy.run_module("torch.distributed.run", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("spread", "sizes"), [(20.0, ["2", "2"]), (0.0, [])])
+def test_a_gang_of_fewer_ranks_than_the_job_has_never_trains(
+    tmp_path: pathlib.Path, spread: float, sizes: list[str]
+) -> None:
+    """With the clocks of the nodes known, real agents form the whole gang; a rank of any other refuses to begin."""
+    python = os.environ.get("MUSTER_TORCH_PYTHON", "") or pytest.skip("MUSTER_TORCH_PYTHON names no interpreter")
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "muster_node").symlink_to(pathlib.Path(rank_module.__file__).parent)
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "train.py").write_text("import os\nprint('trains in a gang of', os.environ['WORLD_SIZE'], flush=True)")
+    run = dataclasses.replace(RUN, port=free_port(), clock_spread_s=spread)
+    place = {"python": python, "run_dir": str(tmp_path), "address": "127.0.0.1", "interface": None}
+    whole = job(script=str(tmp_path / "train.py"), restart={"max_crashes": 0, "max_lost_nodes": 0, "wait_s": 30})
+    agents, logs = [], [tmp_path / "0.log", tmp_path / "1.log"]
+    for index, node in enumerate(registry.launch(whole, slots(2, **place), run).nodes):
+        # Here the first agent is the store.
+        words = [item.replace("{program}", str(tmp_path / "agent")) for item in node.argv]
+        words = [item.replace("is_host=0", "is_host=1") if index == 0 else item for item in words]
+        if index == 1:
+            words[1:3] = [str(tmp_path / "late.py")]
+        env = {**os.environ, **node.env, "MUSTER_OUTPUT": ""}
+        with logs[index].open("wb") as log:
+            agents.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=tmp_path))
+    try:
+        codes = [agent.wait(90) for agent in agents[:1]]
+        said = "".join(log.read_text() for log in logs)
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
+    assert sorted(re.findall(r"trains in a gang of (\d)", "".join(log.read_text() for log in logs))) == sizes, said
+    if sizes:
+        assert codes == [0], said
+    else:
+        assert codes != [0] and "has 1 of 2 ranks. It leaves out a node" in said
+        assert "GangError" in str(error_line.last_error(logs[0].read_text()))
