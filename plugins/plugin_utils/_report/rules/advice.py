@@ -336,8 +336,18 @@ def _advise_idle_gpus(model: RunModel) -> t.Iterator[Advice]:
         )
 
 
+def _list_rented(nodes: t.Sequence[t.Mapping[str, object]]) -> str:
+    names = [parsing.read_text(node.get("id")) or "a node" for node in nodes]
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
 def _advise_teardown(model: RunModel) -> t.Iterator[Advice]:
-    if model.clock.over and (model.usd_per_hour or 0) > 0:
-        price = fmt.format_usd(model.usd_per_hour)
-        text = f"These nodes cost {price} an hour until they are deleted."
+    attempts = parsing.read_rows(model.run.record.get("attempts"))
+    nodes = parsing.read_rows(attempts[-1].get("nodes")) if attempts else []
+    # One that was rented from here has a token; no playbook ends what the user owns.
+    rented = [node for node in nodes if parsing.read_text(node.get("token"))]
+    price = sum(parsing.read_number(node.get("price_usd_per_hour")) or 0.0 for node in rented)
+    if model.clock.over and price > 0:
+        which = "These nodes" if len(rented) == len(nodes) else f"Of these nodes {_list_rented(rented)}"
+        text = f"{which} cost {fmt.format_usd(price)} an hour until they are deleted."
         yield Advice(text, _play(model, "teardown"))

@@ -99,6 +99,23 @@ def test_advice_after_other_ends() -> None:
     assert any("until they are deleted" in text for text, _command in advised(run("gpu64")))
 
 
+def test_no_one_is_told_to_tear_down_what_they_own() -> None:
+    """A price alone is one of the user's own inventory; a machine that was rented from here has a token."""
+
+    def advised_for(**tokens: str | None) -> list[str]:
+        nodes = [{"id": name, "token": token, "price_usd_per_hour": 3.5} for name, token in tokens.items()]
+        record = {
+            "run_id": "r", "outcome": "failed", "state": "ended", "submitted_at": "2026-01-01T00:00:00Z",
+            "ended_at": "2026-01-01T01:00:00Z", "attempts": [{"n": 1, "nodes": nodes}],
+        }  # fmt: skip
+        found = advice.advise(build_run_model(RunFolder("r", record)))
+        return [item.text for item in found if "until they are deleted" in item.text]
+
+    assert advised_for(a=None, b=None) == []
+    assert advised_for(a=None, b="t1") == ["Of these nodes b cost $3.50 an hour until they are deleted."]
+    assert advised_for(a="t0", b="t1") == ["These nodes cost $7.00 an hour until they are deleted."]
+
+
 def test_the_log_to_read_is_what_the_ranks_wrote_themselves() -> None:
     """Beside their launcher's words about its own end, which come last in the whole log."""
     whole = Log("logs/node-2.log", 9, ("SignalException: got signal: 15",), "SignalException: got signal: 15")
