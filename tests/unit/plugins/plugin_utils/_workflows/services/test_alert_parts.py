@@ -74,7 +74,7 @@ def test_alerts_of_a_deployed_prometheus_reach_the_webhook_of_a_deployed_alertma
     rules = pathlib.Path(second.files, prometheus.RULES.name)
     rules.write_text(re.sub(r"for: \w+", "for: 1s", rules.read_text()))
     config = pathlib.Path(second.files, "prometheus.yml")
-    config.write_text(config.read_text().replace('"15s"', '"1s"'))
+    config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"14s"', '"1s"'))
     alerting = pathlib.Path(first.files, "alertmanager.yml")
     alerting.write_text(alerting.read_text().replace('"10s"', '"1s"'))
     with serving(first, ca, alertmanager.COMPONENT), serving(second, own):
