@@ -261,6 +261,7 @@ runpy.run_module("torch.distributed.run", run_name="__main__")
 """
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("spread", "sizes"), [(20.0, ["2", "2"]), (0.0, [])])
 def test_a_gang_of_fewer_ranks_than_the_job_has_never_trains(
     tmp_path: pathlib.Path, spread: float, sizes: list[str]
@@ -273,7 +274,7 @@ def test_a_gang_of_fewer_ranks_than_the_job_has_never_trains(
     (tmp_path / "train.py").write_text("import os\nprint('trains in a gang of', os.environ['WORLD_SIZE'], flush=True)")
     run = dataclasses.replace(RUN, port=free_port(), clock_spread_s=spread)
     place = {"python": python, "run_dir": str(tmp_path), "address": "127.0.0.1", "interface": None}
-    whole = job(script=str(tmp_path / "train.py"), restart={"max_crashes": 0, "max_lost_nodes": 0, "wait_s": 30})
+    whole = job(script=str(tmp_path / "train.py"), restart={"max_crashes": 0, "max_lost_nodes": 0, "wait_s": 120})
     agents, logs = [], [tmp_path / "0.log", tmp_path / "1.log"]
     for index, node in enumerate(registry.launch(whole, slots(2, **place), run).nodes):
         # Here the first agent is the store.
@@ -285,7 +286,7 @@ def test_a_gang_of_fewer_ranks_than_the_job_has_never_trains(
         with logs[index].open("wb") as log:
             agents.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=tmp_path))
     try:
-        codes = [agent.wait(90) for agent in agents[:1]]
+        codes = [agent.wait(180) for agent in agents[:1]]
         said = "".join(log.read_text() for log in logs)
     finally:
         for agent in agents:
