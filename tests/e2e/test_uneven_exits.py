@@ -70,5 +70,6 @@ def test_train_and_diagnose_name_the_rank_that_left(world: World, torch_python: 
     assert left in result.errors[0] and "the others have more batches left" in result.errors[0], result.output
     found = world.play("diagnose", muster_run_id=world.run_id)
     lines = [line.partition("  ")[2] for line in found.output.splitlines() if "  rank_" in line]
-    assert lines[0].startswith(f"rank_left on node-1: {left}"), found.output
-    assert "the others have more batches left" in lines[0] and "rank_ended on node-2" in lines[1]
+    # That the other one failed afterwards follows from it, and is no finding by itself.
+    assert len(lines) == 1 and lines[0].startswith(f"rank_left on node-1: {left}"), found.output
+    assert "the others have more batches left" in lines[0], found.output
