@@ -289,7 +289,8 @@ class Fetch:
         problem += f": {'; '.join(half_saved)}" if half_saved else ""
         copies = run_copies.read_copies(self.home.run_folder(self.record.run_id))
         removal = run_copies.describe_removal(copies, self.record.pruned_at)
-        if errors is not None and removal:
+        # A folder of its own (checkpoints.path) is none that prune removes.
+        if errors is not None and removal and not place.startswith(("/", "~")):
             dests = run_copies.list_whole(copies)
             fix = f"Its files were fetched to {', '.join(dests)}" if dests else "No copy that was fetched is known here"
             return RefusedError(f"{problem}; it was {removal}", fix)

@@ -222,6 +222,14 @@ def test_what_prune_removed_is_said_with_its_day(home: StateHome, tmp_path: path
         run(home, [node])
 
 
+def test_a_folder_that_prune_leaves_was_not_removed_by_it(home: StateHome, tmp_path: pathlib.Path) -> None:
+    asked = parse_job({"name": "net", "script": "/t.py", "nodes": 2, "checkpoints": {"path": str(tmp_path / "kept")}})
+    record(home, job=to_yaml_names(asked), pruned_at="2026-11-29T08:00:00.000+00:00")
+    with pytest.raises(RefusedError, match="was not found in .*kept") as told:
+        run(home, nodes(tmp_path, a={"x": b""}))
+    assert "removed by prune" not in str(told.value) and "No node that answers has a file there" in told.value.fix
+
+
 def test_what_prune_removed_on_the_controller_is_said_with_its_day(home: StateHome, tmp_path: pathlib.Path) -> None:
     record(home, pruned_at="2026-11-29T08:00:00.000+00:00")
     gone = "not found in checkpoints; it was removed by prune from the controller on 2026-11-29."
