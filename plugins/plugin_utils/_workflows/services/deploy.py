@@ -105,11 +105,16 @@ class DeployOrder:
         )
 
     @property
+    def volume_size(self) -> str:
+        """How large the claim of its data is, as Kubernetes takes it."""
+        return self.place.size or self.component.size
+
+    @property
     def volume_bytes(self) -> int | None:
         """What the claim holds that is made for it, None on a host and for a claim of the user's."""
         if self.place.namespace is None or self.place.claim is not None:
             return None
-        size = parse_quantity(self.place.size or self.component.size)
+        size = parse_quantity(self.volume_size)
         return None if size is None else int(size)
 
     @property

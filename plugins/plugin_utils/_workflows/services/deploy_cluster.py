@@ -93,9 +93,7 @@ class ClusterService:
         """Apply what differs, the claim first, and wait until the pod is ready; a second run sends nothing."""
         order = self.order
         if order.volume_bytes is not None:
-            refuse_small_disk(
-                order, self.site, f"its claim of {order.place.size or order.component.size}", order.volume_bytes
-            )
+            refuse_small_disk(order, self.site, f"its claim of {order.volume_size}", order.volume_bytes)
         self._require_parts()
         node = self.choose_node()
         if order.component.on_node and not self.address:

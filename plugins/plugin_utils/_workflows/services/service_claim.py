@@ -38,7 +38,7 @@ def ensure_pvc(order: DeployOrder, client: Client, name: str) -> bool:
 def build_objects(order: DeployOrder, name: str, storage_class: str | None) -> list[KubeObject]:
     """Return the claim, and before it its volume where it is a folder of the Node (``storage_class`` None)."""
     place, space = order.place, str(order.place.namespace)
-    size, modes, volume = place.size or order.component.size, ["ReadWriteOnce"], f"{space}-{name}"
+    size, modes, volume = order.volume_size, ["ReadWriteOnce"], f"{space}-{name}"
     about: dict[str, t.Any] = {"accessModes": modes, "resources": {"requests": {"storage": size}}}
     own = {"storageClassName": storage_class or "", **({} if storage_class else {"volumeName": volume})}
     meta: t.Any = {"name": name, "namespace": space, "labels": _LABELS}
