@@ -12,6 +12,7 @@ from . import validators as f
 from .cluster_id import is_other_cluster
 from .errors import InputError, RefusedError
 from .shared_filesystem import Filesystem
+from .wording import name_some
 
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
 MODES: t.Final = ("none", "bind", "deploy")
@@ -120,8 +121,7 @@ class Binding:
 def describe_matrix(rows: t.Sequence[Reachability], limit: int = 12) -> str:
     """Return a reachability matrix in one line, what failed first."""
     ordered = sorted(rows, key=lambda row: (row.ok, row.node, row.vantage))
-    rest = f"; and {len(ordered) - limit} more" if len(ordered) > limit else ""
-    return "; ".join(row.describe() for row in ordered[:limit]) + rest
+    return name_some([row.describe() for row in ordered], limit, "; ")
 
 
 def require_reachable(

@@ -11,6 +11,7 @@ import json
 import typing as t
 
 from .errors import RefusedError
+from .wording import name_some
 
 # Linux: the longest name of a file, and the longest path below a folder of ours.
 _NAME_BYTES: t.Final = 255
@@ -55,9 +56,8 @@ def build_files(rows: t.Iterable[Row], prefix: str, option: str) -> DatasetFiles
     found = [_build(row, prefix) for row in rows if not _is_folder(row)]
     problems = [text for item in found if (text := _path_problem(item.path))]
     if problems:
-        more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise RefusedError(
-            f"{option}: {'; '.join(problems[:_SHOWN])}{more}", "Rename these objects, or choose another prefix"
+            f"{option}: {name_some(problems, _SHOWN, '; ')}", "Rename these objects, or choose another prefix"
         )
     paths = {item.path for item in found}
     for item in found:

@@ -14,6 +14,7 @@ import typing as t
 
 from .device_host import Refusal, parse_version, require_choice, write_version
 from .node import Gpu
+from .wording import name_some
 
 GPU: t.Final = "nvidia.com/gpu"
 # By which pods claim GPUs (DRA): the API, NVIDIA's driver and its class, and the kubelet that can.
@@ -132,8 +133,8 @@ def plan_gpu_stack(provider: str, cluster: GpuCluster) -> GpuStackPlan:
     if not able:
         return dataclasses.replace(plan, action="none", reason="no Node has an NVIDIA GPU")
     if not left:
-        return dataclasses.replace(plan, action="bind", reason=f"{GPU} is offered by {_join(bound)}")
-    return dataclasses.replace(plan, reason=f"{GPU} is to be offered on {_join(left)}", nodes=left)
+        return dataclasses.replace(plan, action="bind", reason=f"{GPU} is offered by {name_some(bound)}")
+    return dataclasses.replace(plan, reason=f"{GPU} is to be offered on {name_some(left)}", nodes=left)
 
 
 def describe_sharing(labels: t.Mapping[str, str]) -> str:
@@ -155,7 +156,7 @@ def _find_double_owners(owners: t.Sequence[GpuOwner]) -> t.Iterator[Refusal]:
         for other in owners[index + 1 :]:
             shared = sorted(one.nodes & other.nodes)
             if shared:
-                problem = f"{GPU} of {_join(shared)} is offered by {one.title} and by {other.title}"
+                problem = f"{GPU} of {name_some(shared)} is offered by {one.title} and by {other.title}"
                 yield Refusal(problem, f"Remove one of them, {other.title} for instance")
 
 
@@ -179,7 +180,7 @@ def _check_provider(provider: str, cluster: GpuCluster, left: t.Sequence[str]) -
         yield from _check_claims(cluster, left)
     if provider == "bind":
         yield Refusal(
-            f"nothing offers {GPU} of {_join(left)}",
+            f"nothing offers {GPU} of {name_some(left)}",
             "Set gpu_stack_provider: device_plugin, or install what offers it first",
         )
     if provider == "gpu_operator" and not cluster.has_helm_charts:
@@ -197,12 +198,13 @@ def _find_other_way(provider: str, owners: t.Sequence[GpuOwner]) -> t.Iterator[R
         if not owner.own:
             yield Refusal(
                 f"gpu_stack_provider: {provider} beside {owner.title}, which offers the GPUs of "
-                f"{_join(sorted(owner.nodes))}: a job requests GPUs in one way",
+                f"{name_some(sorted(owner.nodes))}: a job requests GPUs in one way",
                 f"Remove {owner.title}, or set gpu_stack_provider: {'dra' if owner.claimed else 'device_plugin'}",
             )
         elif owner.held:
             yield Refusal(
-                f"{owner.title} offers GPUs that {_join(owner.held)} hold: the next owner would give them away again",
+                f"{owner.title} offers GPUs that {name_some(owner.held)} hold: the next owner would give them away "
+                "again",
                 "End these runs (playbook cancel), then run this again",
             )
 
@@ -219,7 +221,7 @@ def _check_claims(cluster: GpuCluster, left: t.Collection[str]) -> t.Iterator[Re
         problem = (
             f"gpu_stack_provider: dra needs kubelets of {write_version(CLAIMED_SINCE)} or newer, older ones are on"
         )
-        yield Refusal(f"{problem} {_join(old)}", fix)
+        yield Refusal(f"{problem} {name_some(old)}", fix)
 
 
 def _is_new_enough(version: str) -> bool:
@@ -258,9 +260,3 @@ def _list_warnings(cluster: GpuCluster) -> t.Iterator[str]:
     for node in cluster.nodes:
         if node.sharing_mode:
             yield f"{node.name}: pods share its GPUs ({node.sharing_mode}): gangs are not placed on it"
-
-
-def _join(names: t.Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
-    return ", ".join(listed[:8]) + more

@@ -14,6 +14,8 @@ import posixpath
 import re
 import typing as t
 
+from .wording import name_some
+
 Environment = t.Mapping[str, str]
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -50,9 +52,8 @@ class NodeClass:
 
     def describe(self) -> str:
         """Return such as ``gpu-1, gpu-2: NCCL_IB_HCA==mlx5_0``."""
-        more = f" and {len(self.nodes) - _MAX_NAMES} more" if len(self.nodes) > _MAX_NAMES else ""
         values = " ".join(f"{name}={value}" for name, value in sorted(self.variables.items()))
-        return f"{', '.join(self.nodes[:_MAX_NAMES])}{more}: {values}"
+        return f"{name_some(self.nodes, _MAX_NAMES)}: {values}"
 
 
 def bind_to_interface(interface: str) -> dict[str, str]:

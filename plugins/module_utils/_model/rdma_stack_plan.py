@@ -16,6 +16,7 @@ import typing as t
 from .device_host import Refusal, parse_version, require_choice
 from .rdma_plugin_config import check_config
 from .rdma_resources import HcaFacts, HcaMachine
+from .wording import name_some
 
 Provider = t.Literal["shared_device_plugin", "sriov", "network_operator", "bind"]
 PROVIDERS: t.Final[tuple[Provider, ...]] = t.get_args(Provider)
@@ -165,9 +166,9 @@ def plan_rdma_stack(cluster: RdmaCluster, options: RdmaStackOptions) -> RdmaStac
     if not able:
         return dataclasses.replace(plan, action="none", reason="no Node is known to have an HCA for jobs")
     if not left:
-        return dataclasses.replace(plan, action="bind", reason=f"RDMA is offered by {_join(bound)}")
+        return dataclasses.replace(plan, action="bind", reason=f"RDMA is offered by {name_some(bound)}")
     names = ", ".join(sorted({group.resource for group in groups}))
-    return dataclasses.replace(plan, reason=f"{names} is to be offered on {_join(node.name for node in left)}")
+    return dataclasses.replace(plan, reason=f"{names} is to be offered on {name_some(node.name for node in left)}")
 
 
 def find_cni_folders(nodes: t.Sequence[RdmaNode]) -> CniFolders:
@@ -187,7 +188,7 @@ def _find_double_owners(owners: t.Sequence[RdmaOwner]) -> t.Iterator[Refusal]:
         for other in owners[index + 1 :]:
             shared = sorted(one.nodes & other.nodes)
             if shared and one.kind == other.kind:
-                problem = f"the HCAs of {_join(shared)} are claimed by {one.title} and by {other.title}"
+                problem = f"the HCAs of {name_some(shared)} are claimed by {one.title} and by {other.title}"
                 yield Refusal(problem, f"Remove one of them, {other.title} for instance")
 
 
@@ -237,7 +238,7 @@ def _check_nodes(provider: str, left: t.Sequence[RdmaNode]) -> t.Iterator[Refusa
     """Yield why pods of a node would get nothing of what is installed."""
     if provider == "bind":
         yield Refusal(
-            f"nothing offers the HCAs of {_join(node.name for node in left)}",
+            f"nothing offers the HCAs of {name_some(node.name for node in left)}",
             "Set rdma_stack_provider: shared_device_plugin, or install what offers them first",
         )
         return
@@ -270,7 +271,7 @@ def _check_options(
             "Install the chart with helm and set rdma_stack_provider: bind, or use shared_device_plugin",
         )
     if cluster.foreign:
-        problem = f"rdma_stack_provider: {options.provider} would change {_join(cluster.foreign)}, of another tool"
+        problem = f"rdma_stack_provider: {options.provider} would change {name_some(cluster.foreign)}, of another tool"
         yield Refusal(problem, "Add the nodes to it and set rdma_stack_provider: bind, or use shared_device_plugin")
     yield from _check_folders(options, cni)
     plugin = options.policy.get("rdmaSharedDevicePlugin")
@@ -280,7 +281,7 @@ def _check_options(
     if options.provider == "sriov":
         yield from _check_sriov(options, groups)
     elif len(groups) > 1 and not _has_node_policies(options):
-        parts = "; ".join(f"{group.name}: {_join(group.nodes)}" for group in groups)
+        parts = "; ".join(f"{group.name}: {name_some(group.nodes)}" for group in groups)
         yield Refusal(
             f"nodes need different configurations ({parts}), and the operator's NicClusterPolicy has one for all",
             "Set rdma_stack_operator_version to 26.7.0 or newer, or rdma_stack_provider: shared_device_plugin",
@@ -341,9 +342,3 @@ def _list_warnings(cluster: RdmaCluster, left: t.Sequence[RdmaNode]) -> t.Iterat
     for name, size in sizes.items():
         if size < largest:
             yield f"{name}: the MTU of its HCAs is {size}, and {largest} on others: set rdma_mtu on all, or on none"
-
-
-def _join(names: t.Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
-    return ", ".join(listed[:8]) + more

@@ -9,6 +9,8 @@ import typing as t
 
 from ansible.plugins.callback import CallbackBase
 
+from ...module_utils._model.wording import name_some
+
 _SHOWS = ("ansible.builtin.debug", "debug")
 _ASSERTS = ("ansible.builtin.assert", "assert")
 # What an assertion says that has no words of its own.
@@ -140,5 +142,4 @@ def _find_reason(values: t.Mapping[str, t.Any]) -> str:
 
 
 def _name_hosts(hosts: t.Sequence[str]) -> str:
-    more = f" and {len(hosts) - _MOST_ITEMS} more" if len(hosts) > _MOST_ITEMS else ""
-    return f"{', '.join(sorted(hosts)[:_MOST_ITEMS])}{more}"
+    return name_some(sorted(hosts), _MOST_ITEMS)

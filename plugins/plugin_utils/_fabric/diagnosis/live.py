@@ -19,6 +19,7 @@ from ....module_utils._model.node import Node
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_attempt import Attempt, RankExit
 from ....module_utils._model.verdict import Cause, Outcome
+from ....module_utils._model.wording import name_some
 from ..verdict.cause_info import Backend
 from ..verdict.cause_table import SYMPTOMS
 from .file import FileDiagnosis
@@ -214,12 +215,7 @@ def describe_gpus(run: RunObservation) -> str:
             low, high = round(min(shares)), round(max(shares))
             groups.setdefault(f"{low} %" if low == high else f"{low}-{high} %", []).append(node.name)
     named = sorted(groups.items(), key=lambda group: len(group[1]))
-    return "; ".join(f"{share} busy on {_name_some(nodes)}" for share, nodes in named)
-
-
-def _name_some(nodes: t.Sequence[str]) -> str:
-    more = f" and {len(nodes) - _MANY_NODES} more" if len(nodes) > _MANY_NODES else ""
-    return f"{', '.join(nodes[:_MANY_NODES])}{more}"
+    return "; ".join(f"{share} busy on {name_some(nodes, _MANY_NODES)}" for share, nodes in named)
 
 
 def conclude_diagnosis(

@@ -15,6 +15,7 @@ import typing as t
 from ....module_utils._model.island import Island, IslandOverride
 from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause
+from ....module_utils._model.wording import name_some
 from .links import Paths
 
 CODE = "host_unreachable"
@@ -91,8 +92,7 @@ def judge_attendance(absent: t.Sequence[AbsentNode], tested: int) -> tuple[t.Lit
     """Return the attendance of an island with absent nodes, and why; ``tested`` is how many nodes were tested."""
     if not absent:
         return "pass", ""
-    more = f" and {len(absent) - _MAX_NAMES} more" if len(absent) > _MAX_NAMES else ""
-    text = f"no answer from {', '.join(node.name for node in absent[:_MAX_NAMES])}{more}"
+    text = f"no answer from {name_some([node.name for node in absent], _MAX_NAMES)}"
     return ("warn", text) if tested > 1 else ("unproven", f"{text}, and one node alone cannot test the network")
 
 

@@ -28,6 +28,7 @@ from ....module_utils._model.verdict import (
     exit_code,
     worst_outcome,
 )
+from ....module_utils._model.wording import name_some
 from ..topology import unreachable as absence
 from ..topology.unreachable import AbsentNode
 from .cause_table import CAUSES
@@ -169,7 +170,7 @@ def _find_unproven_nodes(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -
     links = _collect_links(pairs, nodes)
     alone = [node for node in nodes if not links[node]]
     if alone:
-        return f"node {', '.join(alone[:8])}" + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
+        return f"node {name_some(alone)}"
     joined = _reachable_nodes(links, nodes[0])
     separate = [node for node in nodes if node not in joined]
     return f"a path between {nodes[0]} and {separate[0]}" if separate else ""

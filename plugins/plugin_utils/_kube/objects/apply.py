@@ -10,6 +10,7 @@ import typing as t
 from collections.abc import Sequence
 
 from ....module_utils._model.errors import MusterError, RefusedError, TransportError
+from ....module_utils._model.wording import name_some
 from ..api.client import MANAGER, Client
 from ..api.errors import NO_PATH, KubeError, ends_soon
 from ..api.kinds import DEFINITIONS, Condition, KubeObject
@@ -221,9 +222,8 @@ class ApplyRun:
             spaces = {step.target.namespace for step in self._plan.steps if step.target.namespace}
             named = f"namespace {', '.join(sorted(spaces))}"
             raise RefusedError(f"{named} is being deleted ({self._explain(errors[0])}); {state}", errors[0].fix)
-        shown = "; ".join(error.message for error in errors[:_SHOWN_ERRORS])
-        more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
-        raise RefusedError(f"{len(errors)} objects were refused ({state}): {shown}{more}", errors[0].fix)
+        shown = name_some([error.message for error in errors], _SHOWN_ERRORS, "; ")
+        raise RefusedError(f"{len(errors)} objects were refused ({state}): {shown}", errors[0].fix)
 
     def _explain(self, error: MusterError) -> str:
         """Return what a terminating namespace waits for, empty for other errors."""

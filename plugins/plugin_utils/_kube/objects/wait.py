@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ....module_utils._http.clock import Deadline
 from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.wording import name_some
 from ..api.client import Client
 from ..api.errors import KubeError
 from ..api.kinds import KubeObject, Resource, title
@@ -60,8 +61,7 @@ class WaitOutcome:
         """Return the objects that are not done, in one line."""
         phase = "failed" if self.end == "failed" else "waiting"
         shown = [f"{name} {state.reason}".strip() for name, state in self.states if state.phase == phase]
-        more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        return "; ".join(shown[:_SHOWN]) + more
+        return name_some(shown, _SHOWN, "; ")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

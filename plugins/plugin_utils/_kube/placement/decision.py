@@ -15,6 +15,7 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.fabric_gate import PER_ISLAND
 from ....module_utils._model.job import Job
 from ....module_utils._model.rdma_resources import IB, needs_node_network
+from ....module_utils._model.wording import name_some
 from ..api.kinds import KubeObject
 from ..jobs.spec import EligibleNodes
 from .node_fit import JudgedNodes, NodeFit, island_expression, pods_that_fit
@@ -127,7 +128,7 @@ def find_shortage(job: Job, fits: t.Sequence[NodeFit], one_a_node: bool = False)
     words = dict(zip((item.node for item in fitting), rooms, strict=True))
     each = "fits" if one_a_node or not job.gpus_per_node else "room for {}"
     table = [f"{item.node} ({', '.join(item.reasons) or each.format(words[item.node])})" for item in fits]
-    shown = "; ".join(table[:_SHOWN]) + (f"; and {len(table) - _SHOWN} more" if len(table) > _SHOWN else "")
+    shown = name_some(table, _SHOWN, "; ")
     short = f"{needed} are needed" if one_a_node else "at least one is needed"
     more = "; or set job.placement.share_machines: true, if pods may share a machine" if _may_share(job) else ""
     if fitting and not one_a_node:

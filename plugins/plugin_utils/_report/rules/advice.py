@@ -14,6 +14,7 @@ from ....module_utils._model import cadence
 from ....module_utils._model.commands import describe_given, run_command
 from ....module_utils._model.run_record import STANDING
 from ....module_utils._model.stored_checkpoints import UNREPORTED_FIX
+from ....module_utils._model.wording import name_some
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
@@ -338,7 +339,7 @@ def _advise_idle_gpus(model: RunModel) -> t.Iterator[Advice]:
 
 def _list_rented(nodes: t.Sequence[t.Mapping[str, object]]) -> str:
     names = [parsing.read_text(node.get("id")) or "a node" for node in nodes]
-    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    return name_some(names, 3)
 
 
 def _advise_teardown(model: RunModel) -> t.Iterator[Advice]:

@@ -15,6 +15,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import MusterError, NodeError
+from ....module_utils._model.wording import name_some
 from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
@@ -285,11 +286,10 @@ class _Spoken:
         return found
 
     def _describe(self, late: t.Sequence[str], past_s: float) -> str:
-        names = ["the node that the scheduler chooses" if node == ANY_NODE else node for node in late[:_SHOWN]]
-        more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
+        names = ["the node that the scheduler chooses" if node == ANY_NODE else node for node in late]
         causes = [cause.text for node in late if (cause := self._starts.causes.get(self._jobs[node]))]
         why = f": {causes[0]}" if causes else ""
-        return f"waiting for the pods on {', '.join(names)}{more} ({past_s:.0f} of {self._limit_s:.0f} s){why}"
+        return f"waiting for the pods on {name_some(names, _SHOWN)} ({past_s:.0f} of {self._limit_s:.0f} s){why}"
 
 
 def _job_of(pod: KubeObject) -> str:

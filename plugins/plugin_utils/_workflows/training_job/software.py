@@ -12,6 +12,7 @@ import typing as t
 
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.wording import name_some
 from .transport import newest_evidence
 
 _NCCL = re.compile(r"NCCL version ([0-9][\w.+-]{1,40})")
@@ -97,11 +98,6 @@ def find_differences(found: Versions) -> tuple[str, ...]:
                 owners[values[name]].append(node)
         if len(owners) > 1:
             ordered = sorted(owners.items(), key=lambda item: (len(item[1]), item[1]))
-            texts = (f"{value} on {_join(nodes)}" for value, nodes in ordered)
+            texts = (f"{value} on {name_some(nodes, _MAX_NAMES)}" for value, nodes in ordered)
             lines.append(f"{name} differs between nodes: {'; '.join(texts)}")
     return tuple(lines)
-
-
-def _join(nodes: t.Sequence[str]) -> str:
-    more = f" and {len(nodes) - _MAX_NAMES} more" if len(nodes) > _MAX_NAMES else ""
-    return ", ".join(nodes[:_MAX_NAMES]) + more

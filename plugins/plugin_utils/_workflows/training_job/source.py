@@ -15,6 +15,7 @@ import typing as t
 from ....module_utils._model import job_checkpoints, validators
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
+from ....module_utils._model.wording import name_some
 from ..._hosts import file_sync, gang, git_checkout
 from ..._launch import environment
 from ..._launch.base import RunContext
@@ -136,8 +137,7 @@ def build_context(job: Job, identity: str, attempt: int, clock_spread_s: float =
 def _describe_ignored(placed: t.Iterable[gang.PlacedTree]) -> list[str]:
     """Return one line that says what ``.gitignore`` leaves out of the code, none where it leaves out nothing."""
     ignored = [name for item in placed for name in item.tree.ignored]
-    more = f" and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
-    return [f"left out of the code by .gitignore: {', '.join(ignored[:_SHOWN])}{more}"] if ignored else []
+    return [f"left out of the code by .gitignore: {name_some(ignored, _SHOWN)}"] if ignored else []
 
 
 def read_code_texts(found: CodeSource) -> t.Iterator[str]:

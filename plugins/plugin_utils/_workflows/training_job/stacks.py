@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ....module_utils._model.wording import name_some
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis import stacks
@@ -64,5 +65,4 @@ def stack_file(folder: pathlib.Path, node: str) -> pathlib.Path:
 
 def describe_stacks(lines: t.Sequence[str]) -> str:
     """Return where ranks stood, for the last line of a run; empty where nothing is known."""
-    more = f" and {len(lines) - _MOST_SAID} more" if len(lines) > _MOST_SAID else ""
-    return f"{'; '.join(lines[:_MOST_SAID])}{more}" if lines else ""
+    return name_some(lines, _MOST_SAID, "; ")

@@ -17,6 +17,7 @@ from .....module_utils._model.binding import Binding, require_resource
 from .....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Dataset, Job
+from .....module_utils._model.wording import name_some
 from .....module_utils._node import dataset_digests
 from ...._hosts import agent_package
 from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
@@ -185,8 +186,7 @@ class _Staging:
         if lacking:
             self._progress.say(
                 f"dataset {self.bound.dataset.name}: {len(self.files.objects)} objects, "
-                f"{_describe(self.files.size)}; staging {_describe(self._needed)} to {', '.join(lacking[:5])}"
-                + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+                f"{_describe(self.files.size)}; staging {_describe(self._needed)} to {name_some(lacking, 5)}"
             )
 
     def end(self, unverified: int) -> None:

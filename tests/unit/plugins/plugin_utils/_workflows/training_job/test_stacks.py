@@ -50,4 +50,4 @@ def test_what_pods_told_is_kept_of_the_newest_start(tmp_path: pathlib.Path) -> N
 
 def test_many_ranks_are_counted() -> None:
     said = stacks.describe_stacks([f"rank {number}" for number in range(10)])
-    assert said.endswith("rank 7 and 2 more") and stacks.describe_stacks([]) == ""
+    assert said.endswith("rank 7; and 2 more") and stacks.describe_stacks([]) == ""
