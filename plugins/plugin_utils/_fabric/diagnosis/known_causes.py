@@ -81,7 +81,7 @@ def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
         return [build_live_cause("rank_left", attempt.describe_left(), attempt.first_left[1].node)]
     code = code or "rank_ended"
     # The line of a run's end has what to do, too.
-    fix = find_fix(code, backend) or ""
+    fix = find_fix(code, backend, over=True) or ""
     text = (known.detail.removesuffix(fix) if fix else known.detail).rstrip(". ")
     return [build_live_cause(code, text, _find_node(code, text, known))] if text else []
 

@@ -237,7 +237,9 @@ def conclude_diagnosis(
     if is_over and run.succeeded:
         # Its folders may have been removed since, and its nodes may be gone.
         current, logged = (), (*current, *logged)
-    succeeded = is_over and (run.succeeded or (bool(ends) and not any(code != 0 for code in ends)))
+    # What its record says of its end goes before what its nodes show: a node that was lost has said nothing more.
+    is_other = bool(run.known and run.known.describe_end())
+    succeeded = is_over and (run.succeeded or (bool(ends) and not is_other and not any(code != 0 for code in ends)))
     # Of ranks that no node has named nothing is known, unless the record says how the run ended.
     is_proven = succeeded and (run.succeeded or len(ends) >= (run.rank_count or 0))
     moves = progress.state == "moving" or succeeded

@@ -19,6 +19,8 @@ _TABLE = (
         "Check that the machine is running and reachable over SSH; the run continues when it answers, or replace it",
         in_pods="Check the node (kubectl describe node) and its machine; the run continues elsewhere within "
         "restart.max_lost_nodes, or heal replaces it",
+        ended="The run has ended. Check the machine, or have heal replace it; the same train command then continues "
+        "from the newest checkpoint",
     ),
     CauseInfo(
         "host_key_changed",
@@ -127,6 +129,8 @@ _TABLE = (
         "The cluster evicted a pod",
         "Check the node (taints, disk and memory pressure) and the preempting pod, and write data and checkpoints to "
         "a mount, not into the pod; the run continues within restart.max_lost_nodes",
+        ended="The run has ended. Check the node (taints, disk and memory pressure) and the preempting pod, and write "
+        "data and checkpoints to a mount, not into the pod; the same train command then continues from there",
     ),
     CauseInfo(
         "job_queued",
@@ -238,10 +242,13 @@ def build_live_cause(code: str, evidence: str, node: str | None = None) -> Cause
     return Cause(code, evidence, find_cause_info(code).fix, node)
 
 
-def find_fix(code: str, backend: Backend | None) -> str | None:
-    """Return what to do about a cause on a backend, None for a code that the tables do not hold."""
+def find_fix(code: str, backend: Backend | None, *, over: bool = False) -> str | None:
+    """Return what to do about a cause on a backend, None for a code that the tables do not hold.
+
+    :param over: whether the run has ended.
+    """
     info = LIVE_CAUSES.get(code) or CAUSES.get(code)
-    return info.fix_on(backend) if info else None
+    return info.fix_on(backend, over=over) if info else None
 
 
 def cause_weight(code: str) -> Weight:

@@ -63,12 +63,13 @@ def diagnose_live(run: RunObservation, more: t.Iterable[Cause] = ()) -> RunDiagn
 
 
 def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return causes with what to do about them where the run runs."""
+    """Return causes with what to do about them where the run runs, or has ended."""
+    over = bool(run.known and run.known.over)
     return [
         # What a GPU needs is known of each of its errors.
         cause
         if cause.code in _GPU_CODES
-        else dataclasses.replace(cause, fix=find_fix(cause.code, run.backend) or cause.fix)
+        else dataclasses.replace(cause, fix=find_fix(cause.code, run.backend, over=over) or cause.fix)
         for cause in causes
     ]
 

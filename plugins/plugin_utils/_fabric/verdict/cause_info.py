@@ -20,7 +20,8 @@ Backend = t.Literal["hosts", "kubernetes"]
 class CauseInfo:
     """One cause. ``explains`` are the codes that this cause explains when both are found.
 
-    ``on_hosts`` and ``in_pods`` are the fix where the backend is known, if ``fix`` does not hold for both.
+    ``on_hosts`` and ``in_pods`` are the fix where the backend is known, if ``fix`` does not hold for both; ``ended`` is
+    that of a run that has ended, where the others are for one that may continue.
     """
 
     code: str
@@ -30,7 +31,10 @@ class CauseInfo:
     explains: tuple[str, ...] = ()
     on_hosts: str = ""
     in_pods: str = ""
+    ended: str = ""
 
-    def fix_on(self, backend: Backend | None) -> str:
-        """Return what to do on a backend; None: it is not known."""
+    def fix_on(self, backend: Backend | None, *, over: bool = False) -> str:
+        """Return what to do on a backend; None: it is not known. ``over``: the run has ended."""
+        if over and self.ended:
+            return self.ended
         return (self.on_hosts if backend == "hosts" else self.in_pods if backend else "") or self.fix

@@ -117,5 +117,5 @@ def _read_events(folder: pathlib.Path) -> list[dict[str, t.Any]]:
 
 
 def _with_fix(outcome: RunOutcome, code: str | None, backend: Backend) -> RunOutcome:
-    fix = find_cause_info(code).fix_on(backend) if code else ""
+    fix = find_cause_info(code).fix_on(backend, over=True) if code else ""
     return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}. {fix}") if fix else outcome

@@ -35,7 +35,12 @@ _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
 _GONE = "the gang did not come back"
 # How a launcher ends because of what those of other nodes did.
-_UNFORMED = {"rendezvous_closed": "the gang could not form again", "rendezvous_timeout": "the gang did not form again"}
+_UNFORMED: t.Final = {
+    "rendezvous_closed": "the gang could not form again",
+    "rendezvous_timeout": "the gang did not form again",
+}
+# The ends of launchers whose ranks had ended well, where another node was lost meanwhile.
+_OVER: t.Final = ("succeeded", "node_lost", "rendezvous_unreachable", *_UNFORMED)
 
 
 class HostsFollower(Follower):
@@ -181,7 +186,10 @@ class HostsFollower(Follower):
     def ended_at(self) -> float | None:
         """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""
         ends = [self._agent_of(node).end for node in self._deciding_nodes()]
-        return max((end.at for end in ends if end), default=None) if all(ends) else None
+        if all(ends):
+            return max((end.at for end in ends if end), default=None)
+        outcome = self._outcome()
+        return self.story.attempts[-1].ended_at if outcome and outcome.outcome == "succeeded" else None
 
     def _deciding_nodes(self) -> list[str]:
         """Return the nodes whose end is the run's: with mpirun the first."""
@@ -206,6 +214,8 @@ class HostsFollower(Follower):
     def _describe_patience(self) -> str:
         """Return how long the run waits for a node that is silent, and what comes then."""
         patience, option = self._patience()
+        if self._have_ranks_ended_well():
+            return f"All ranks had ended with exit code 0: at {patience:.0f} s ({option}) the run ends so without it"
         then = {"replace": "; heal then replaces the node", "shrink": "; heal then continues it without the node"}
         after = then.get(self.job.restart.on_lost_node, "; the same command starts it again")
         return f"At {patience:.0f} s ({option}) the run ends as lost{after}"
@@ -213,7 +223,7 @@ class HostsFollower(Follower):
     def _restart_units(self, node: str) -> None:
         """Start the units of a node again that it lost."""
         dead = self._list_dead(node)
-        if not dead or node == self.emptied or self.lost >= self.job.lost_budget:
+        if not dead or node == self.emptied or self.lost >= self.job.lost_budget or self._have_ranks_ended_well():
             return
         self.lost += 1
         self.record_event("node_lost", node=node, detail=f"not running: {', '.join(dead)}")
@@ -244,6 +254,8 @@ class HostsFollower(Follower):
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
+        if self._have_ranks_ended_well() and (said := self._describe_gone(ended)):
+            return RunOutcome("succeeded", 0, "succeeded", f"all ranks exited with code 0; {said}")
         if self.emptied:
             detail = (
                 f"{self.emptied} answers, but nothing of the run is left on it: its disk is new, or was emptied. The "
@@ -256,6 +268,32 @@ class HostsFollower(Follower):
         if all(node in ended for node in self._deciding_nodes()):
             return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
         return None
+
+    def _have_ranks_ended_well(self) -> bool:
+        """Return whether all ranks of the newest attempt have said that they ended with exit code 0."""
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        if attempt is None or attempt.n < self.story.base or not attempt.has_ended_well:
+            return False
+        return attempt.world_size is not None or len(attempt.exits) >= self.job.world_size
+
+    def _describe_gone(self, ended: t.Mapping[str, UnitEnd]) -> str:
+        """Return which nodes were lost after the ranks of all had ended well, empty where none was.
+
+        It is empty, too, while a launcher is still there: it stores checkpoints, and says then how it ended.
+        """
+        silent = self._list_silent()
+        lost = [node for node in self.remotes if node not in self.lost_since and self._list_dead(node)]
+        is_over = all(
+            node in silent or node in lost or (node in ended and ended[node].cause in _OVER) for node in self.remotes
+        )
+        said = [f"{', '.join(lost)} lost its launcher after that"] if lost else []
+        said += [f"{', '.join(silent)} has not answered since"] if silent else []
+        return "; ".join(said) if is_over else ""
+
+    def _list_silent(self) -> list[str]:
+        """Return the nodes that have been silent for longer than the run waits for one."""
+        patience, now = self._patience()[0], time.monotonic()
+        return [node for node, since in self.lost_since.items() if now - since > patience]
 
     def _notice_outcome(self) -> RunOutcome | None:
         """Return the end of a gang of which a machine will be taken away: it saves now, and heal resumes it."""
@@ -343,8 +381,11 @@ class HostsFollower(Follower):
         return RunOutcome("lost", end.exit_code, "node_lost", detail, lost or node)
 
     def _budget_outcome(self) -> RunOutcome | None:
+        if self._have_ranks_ended_well():
+            # Nothing of it has to begin again: it is over once no launcher is left to be heard.
+            return None
         allowed, patience = self.job.restart, self._patience()[0]
-        silent = [node for node, since in self.lost_since.items() if time.monotonic() - since > patience]
+        silent = self._list_silent()
         if silent and len(self.lost_since) < len(self.remotes):
             return RunOutcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])
         if silent:

@@ -54,6 +54,20 @@ def ended(cause: str, detail: str) -> KnownRun:
     return known(state="ended", outcome="failed", cause=cause, detail=detail, hosts=["n0", "n1"])
 
 
+def test_a_run_that_ended_as_lost_is_no_pass_although_the_ranks_that_are_seen_ended_well() -> None:
+    """Its other node was lost before anything of its ranks' ends could be read; nothing of it continues."""
+    done = {"rank": 0, "attempt": 1, "world_size": 1, "alive": False, "exit_code": 0, "pid": 7}
+    there = NodeObservation("n0", {"at": 9.0, "ranks": [done]})
+    record = known(state="ended", outcome="lost", cause="node_lost", detail="n1 was lost", hosts=["n0", "n1"])
+    gone = NodeObservation("n1", None, "no answer")
+    for nodes in ((there,), (there, gone)):
+        found = diagnose_live(RunObservation("r-1", nodes, 1, "hosts", known=record))
+        assert found.outcome == "fail" and not found.has_succeeded
+        assert {item.code for item in found.causes} == {"node_unreachable"}
+        assert all("the run has ended" in item.fix.lower() for item in found.causes)
+        assert not any("continues when it answers" in item.fix for item in found.causes)
+
+
 def test_what_a_run_ended_by_is_named_with_its_node_and_without_its_fix_twice() -> None:
     fix = find_fix("disk_full", "kubernetes")
     (found,) = find_known_causes(ended("crash", f"{FULL}. {fix}"), stands=False, backend="kubernetes")

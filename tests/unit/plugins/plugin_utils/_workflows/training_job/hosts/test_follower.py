@@ -680,6 +680,49 @@ def test_a_node_that_is_lost_after_another_was_done_ends_the_run(world: World) -
     assert found.detail == "b was lost after the ranks of a had ended with exit code 0: the gang cannot start again"
 
 
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ([news("b", unit(alive=False))], "b lost its launcher after that"),
+        ([lost("b"), news("b", {})], "b lost its launcher after that"),
+        ([lost("b"), *[None] * 9], "b has not answered since"),
+    ],
+)
+def test_a_node_that_is_lost_after_all_ranks_had_ended_well_ends_no_run_as_lost(
+    world: World, then: list[log_follow.NodeUpdate | None], said: str
+) -> None:
+    """It was restarted before its launcher had written its end: what its ranks had said is known."""
+    lines = [started("a", 0), started("b", 1), ended("a", 0, 0), ended("b", 1, 0)]
+    done = news("a", unit(exit_code=0, cause="succeeded"))
+    found = world.run(news("a", events=lines), news("b"), done, *then, restart={"wait_s": 10})
+    assert (found.outcome, found.exit_code, found.cause) == ("succeeded", 0, "succeeded")
+    assert found.detail == f"all ranks exited with code 0; {said}"
+    assert world.restarted == []
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_launcher_that_is_still_there_after_a_node_was_lost_is_waited_for(world: World) -> None:
+    """It stores checkpoints; of a node whose rank has not said its end nothing is known."""
+    lines = [started("a", 0), started("b", 1), ended("a", 0, 0), ended("b", 1, 0)]
+    with pytest.raises(AssertionError, match="was not ended"):
+        world.run(news("a", events=lines), news("b", unit(alive=False)))
+    again = [{**line, "attempt": 2, "at": line["at"] + 20} for line in lines[:3]]
+    found = world.run(news("a", events=again), news("b"), lost("b"), *[None] * 9, restart={"wait_s": 10})
+    assert (found.outcome, found.detail) == ("lost", "b did not answer for 10 s")
+
+
+def test_a_run_that_nobody_followed_has_ended_well_though_a_node_was_restarted_at_its_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [started("a", 0), started("b", 1), ended("a", 0, 0), ended("b", 1, 0)]
+    told = {"a": news("a", unit(exit_code=0, cause="succeeded"), events=lines), "b": news("b", unit(alive=False))}
+    monkeypatch.setattr(log_follow, "read_new", lambda remote, run_id, offsets: [told[remote.name]])
+    follower = world.follower()
+    found = follower.catch_up()
+    assert found is not None and found.outcome == "succeeded" and follower.ended_at() == T0 + 9
+
+
 def test_a_rendezvous_that_is_over_is_no_cause_where_another_is_known(world: World) -> None:
     """A launcher that waits for others ends with them; who closed the rendezvous may be known later."""
     closed, late = (unit(exit_code=1, cause=f"rendezvous_{why}") for why in ("closed", "timeout"))
