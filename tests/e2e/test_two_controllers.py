@@ -68,6 +68,11 @@ def test_taking_over(world: World) -> None:
     ended = former.wait()
     assert ended.code != 0 and "which follows it now" in ended.errors[0], ended.output
     assert world.processes() == before
+    shown = world.play("status", muster_state=first)
+    assert "taken over" in shown.output and "state-1 has held it since" in shown.output, shown.output
+    refused = world.play("cancel", muster_state=first)
+    assert refused.errors[0].endswith("Cancel it there, or here with muster_take_over: true"), refused.errors
+    assert world.processes() == before
     world.finish()
     result = play.wait()
     assert result.code == 0 and result.changed == 0, result.output

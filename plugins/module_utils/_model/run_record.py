@@ -178,7 +178,8 @@ class RunRecord:
     ``devices``: by node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it
     is not known. ``catalogue_template``: what the job was filled from, None for one that was written by hand.
     ``held``: from when until when the run held each node, which is what its cost is counted of; without an end it does
-    so still. ``pruned_at``: when ``prune`` removed the logs, metrics and reports of the run from the controller.
+    so still. ``taken_over``: ``by`` which other controller, and from when on this one knows it (``at``); it holds no node
+    for this record since. ``pruned_at``: when ``prune`` removed the logs, metrics and reports of the run from the controller.
     """
 
     schema: int = f.field(f.integer(1))
@@ -235,6 +236,7 @@ class RunRecord:
     catalogue_template: RecordedTemplate | None = f.field(f.section(RecordedTemplate, "keep"), None)
     held: tuple[RunNode, ...] = f.field(f.list_of(f.section(RunNode, "keep")), ())
     pruned_at: str | None = f.field(_text, None)
+    taken_over: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
     @classmethod
@@ -246,7 +248,7 @@ class RunRecord:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", f.plain_value(self))
         few = ("drill", "stored", "unstored", "sharing", "steps_read", "devices", "account")
-        own = [(values, key) for key in (*few, "catalogue_template", "unrepeated", "pruned_at")]
+        own = [(values, key) for key in (*few, "catalogue_template", "unrepeated", "pruned_at", "taken_over")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

@@ -218,7 +218,8 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
     run = _run_dir(request)
     holder = files.read_json(run / "claim.json") or {}
     if request.get("owner") and holder and holder.get("owner") != request["owner"]:
-        return {"problem": f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"}
+        problem = f"run {run.name} belongs to another controller ({holder.get('controller', 'unknown')})"
+        return {"problem": problem, "fix": "Cancel it there, or here with muster_take_over: true"}
     left: list[int] = []
     names = request.get("units") or host_units.UNITS
     was_alive = bool(host_units.find_left(run, names))

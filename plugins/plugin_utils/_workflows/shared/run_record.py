@@ -197,6 +197,20 @@ def end_record(
     )
 
 
+def note_taken_over(record: RunRecord, by: str, now: float, *, is_begun: bool) -> RunRecord:
+    """Return the record of a run that another controller has taken over, from now on unless that was known before.
+
+    :param is_begun: whether that one has begun the run anew: then the start that this record is of has ended.
+    """
+    known = dataclasses.replace(record, taken_over=record.taken_over or {"by": by, "at": format_time(now)})
+    if not is_begun or record.is_ended:
+        return known
+    by = str((known.taken_over or {})["by"])
+    detail = f"{by} took the run over and started it again: how it goes is recorded there"
+    at = _seconds(str((known.taken_over or {})["at"]))
+    return end_record(known, at, outcome="cancelled", cause="taken_over", detail=detail, exit_code=143)
+
+
 def reopen_record(record: RunRecord, state: State, job: t.Mapping[str, t.Any]) -> RunRecord:
     """Return the record of a run that continues, without the end of its former start.
 
@@ -204,7 +218,7 @@ def reopen_record(record: RunRecord, state: State, job: t.Mapping[str, t.Any]) -
     """
     size = dataclasses.replace(record.world_size, asked=job_world_size(job))
     ended = dataclasses.replace(record, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None)
-    ended = dataclasses.replace(ended, pruned_at=None)
+    ended = dataclasses.replace(ended, pruned_at=None, taken_over=None)
     return dataclasses.replace(ended, state=state, job=dict(job), world_size=size)
 
 
@@ -289,7 +303,7 @@ def _list_held_nodes(record: RunRecord, story: RunHistory, prices: Prices, now: 
     for name, price, stays in _list_all_stays(record, story, prices, now):
         token = tokens.get(name)
         for start, end in stays:
-            until = None if end == ended and not record.is_ended else format_time(end)
+            until = None if end == ended and not record.is_ended and not record.taken_over else format_time(end)
             yield RunNode(name, token if isinstance(token, str) else None, format_time(start), until, price)
 
 
@@ -317,7 +331,8 @@ def _read_bounds(record: RunRecord, story: RunHistory, now: float) -> tuple[floa
     started = _seconds(record.admitted_at or record.submitted_at)
     # What is recorded is when its last start was admitted: one that was continued held nodes before.
     started = min([started, *(item.started_at for item in story.attempts[:1] if record.admitted_at)])
-    return started, _seconds(record.ended_at) if record.ended_at else now
+    ends = [record.ended_at, (record.taken_over or {}).get("at")]
+    return started, min([now, *(_seconds(at) for at in ends if at)])
 
 
 def _seconds(stamp: str) -> float:

@@ -22,6 +22,8 @@ _UNKNOWN = "-"
 _REASON = 200
 # As much of a digest as tells two templates apart.
 _DIGEST = 12
+# In place of the state of a run that another controller holds.
+_TAKEN_OVER: t.Final = "taken over"
 
 
 def build_table(entries: t.Sequence[tuple[Record, pathlib.Path]], now: float) -> list[str]:
@@ -59,7 +61,7 @@ def _row(record: Record, folder: pathlib.Path, now: float) -> tuple[str, ...]:
     loss = _last_loss(folder / "metrics.jsonl", step, is_ended=bool(record.get("ended_at")))
     return (
         str(record["run_id"]),
-        str(record.get("outcome") or record["state"]),
+        str(record.get("outcome") or (_TAKEN_OVER if record.get("taken_over") else record["state"])),
         _UNKNOWN if step is None else str(step),
         _UNKNOWN if loss is None else f"{loss:.4g}",
         _span(record, "submitted_at", None, now),
@@ -98,7 +100,10 @@ def _template(record: Record) -> str:
 
 def _reason(record: Record) -> str:
     """Return why the run ended as it did, or what of its nodes is known now; a success needs no reason."""
-    live = record.get("live") or {}
+    live, taken = record.get("live") or {}, record.get("taken_over")
+    if taken and record["state"] != "ended":
+        told = f"{taken['by']} has held it since {str(taken['at'])[:16].replace('T', ' ')} UTC: it is followed there"
+        return _shorten(f"{told}; what is shown is as it was last read here")
     silent = [f"no answer from {', '.join(sorted(live['unreachable']))}"] if live.get("unreachable") else []
     if live.get("unasked"):
         silent.append(f"not asked, as the inventory lacks them: {', '.join(live['unasked'])}")

@@ -12,6 +12,7 @@ import time
 import typing as t
 
 from .....module_utils._model import commands, drill
+from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_record import STANDING, RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -76,6 +77,11 @@ def follow_run(
             outcome = follower.run()
     except OSError as error:
         raise describe_unwritten(plan.run_id, folder, error) from error
+    except MusterError:
+        if follower.taken_by:
+            record = run_record.note_taken_over(record, follower.taken_by, time.time(), is_begun=False)
+            save(follower)
+        raise
     if outcome.cause in STANDING:
         outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)

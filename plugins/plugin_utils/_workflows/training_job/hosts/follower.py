@@ -72,6 +72,8 @@ class HostsFollower(Follower):
         self.behind: dict[str, int] = {}
         for stream in self.take_cut():
             self.offsets = {node: {**known, stream: 0} for node, known in self.offsets.items()}
+        # The controller that has taken the run over.
+        self.taken_by: str | None = None
         self._owner = str((files.read_json(folder / "claim.json") or {}).get("owner", ""))
         # The nodes turn printed lines into metrics themselves, however much is printed.
         self._forms = {}
@@ -103,7 +105,9 @@ class HostsFollower(Follower):
         if update.error is not None:
             self._note_silence(update.node, update.error, update.asked_at)
             return
-        self._check_holder(update.holder)
+        self._note_holder(update.holder)
+        if self.taken_by:
+            raise MusterError(f"run {self.run_id} was taken over by {self.taken_by}, which follows it now")
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
             self.progress.say(f"{update.node} answers again")
@@ -112,13 +116,14 @@ class HostsFollower(Follower):
             self._restart_units(update.node)
         self._save()
 
-    def _check_holder(self, holder: t.Mapping[str, str]) -> None:
-        """Raise when another controller has taken the run over: it follows the run now, and decides on it."""
+    def _note_holder(self, holder: t.Mapping[str, str]) -> None:
+        """Note that another controller has taken the run over: it follows the run now, and decides on it."""
         if holder.get("owner") and self._owner and holder["owner"] != self._owner:
-            raise MusterError(f"run {self.run_id} was taken over by {holder['controller']}, which follows it now")
+            self.taken_by = str(holder.get("controller") or "another controller")
 
     def _keep(self, update: log_follow.NodeUpdate) -> None:
         """Take what a node answered into the run's folder and history."""
+        self._note_holder(update.holder)
         # What was asked before its units were started again shows them as lost once more.
         if update.asked_at > self.revived_at.get(update.node, -1.0):
             # A node whose run folder was deleted reports no units of the run: they count as missing, and are started
@@ -182,6 +187,10 @@ class HostsFollower(Follower):
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""
         return all(self._agent_of(node).generation in (None, generation) for node in self.units)
+
+    def is_begun_elsewhere(self, generation: int) -> bool:
+        """Return whether a node is at work on a later start than this one, which another controller has begun."""
+        return any((self._agent_of(node).generation or 0) > generation for node in self.units)
 
     def ended_at(self) -> float | None:
         """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""

@@ -22,6 +22,9 @@ from ..outcome import check_attendance, record_end
 from . import plan as hosts_plan
 from .follower import HostsFollower
 
+# Who has begun a run anew that is over, or of which no node says any more who holds it.
+_UNKNOWN: t.Final = "another controller"
+
 
 def refresh_record(
     home: StateHome,
@@ -90,6 +93,12 @@ def _refresh(
     ordered = sorted(remotes, key=lambda remote: record.hosts.index(remote.name))
     follower = HostsFollower(job, record.run_id, folder, ordered, progress, _restart_nothing, save, None)
     outcome = follower.catch_up()
+    is_begun = follower.is_begun_elsewhere(record.generation)
+    if by := follower.taken_by or (_UNKNOWN if is_begun else None):
+        record = run_record.note_taken_over(record, by, time.time(), is_begun=is_begun)
+        save(follower)
+    if record.is_ended:
+        return record
     if outcome is None or len(ordered) < len(record.hosts) or not follower.has_attempt(record.generation):
         return record
     for remote in ordered:

@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, checks, commands, job_checkpoints
-from .....module_utils._model.errors import InputError, MusterError, RefusedError
+from .....module_utils._model.errors import InputError, MusterError, RefusedError, UnreachableError
 from .....module_utils._model.job import Job
 from .....module_utils._model.network_plan import plan_hosts_network
 from .....module_utils._model.node_report import NodeReport, SeenCheckpoint
@@ -230,10 +230,13 @@ def _find_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dic
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
     """Return the error of a cancel that did not reach all hosts: the run is not recorded as cancelled."""
     problem = most_telling_error(errors)
+    again = problem.fix or "Look there why it cannot be stopped, then run cancel again"
+    if isinstance(problem, UnreachableError):
+        again = "Run cancel again when the host answers"
     done = f"stopped on {', '.join(stopped)}" if stopped else "not stopped on any host"
     return MusterError(
         f"run {run_id} is {done}, and may still be running on {', '.join(sorted(errors))}: {problem.message}",
-        "Run cancel again when the host answers",
+        again,
     )
 
 

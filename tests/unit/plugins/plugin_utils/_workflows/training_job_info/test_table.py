@@ -64,6 +64,17 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
     assert rows[3].split() == ["net-3", "succeeded", "-", "-", "2", "min", "50", "s", "75%", "4:", "a", "…", "d", "-"]
 
 
+def test_a_run_that_another_controller_holds_is_not_said_to_be_running_here(tmp_path: pathlib.Path) -> None:
+    taken = {"by": "she@there", "at": "2026-11-30T02:55:41.000+00:00"}
+    lines = table.build_table([(record("r-1", state="running", taken_over=taken), tmp_path)], 2e9)
+    words = (
+        "she@there has held it since 2026-11-30 02:55 UTC: it is followed there; what is shown is as it was last read"
+    )
+    assert "taken over" in lines[1] and "running" not in lines[1] and words in lines[1]
+    over = record("r-1", state="ended", outcome="cancelled", taken_over=taken, ended_at=taken["at"])
+    assert "taken over" not in table.build_table([(over, tmp_path)], 2e9)[1]
+
+
 def test_a_run_that_stands_is_named(tmp_path: pathlib.Path) -> None:
     stood = "no step for 9 min, a step usually takes 0.1 s"
     assert table.build_table([(record("net-1", live={"stalled": stood, "unreachable": {}}), tmp_path)], NOW)[

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import pathlib
 import typing as t
@@ -13,6 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory, fold
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
@@ -40,7 +42,8 @@ class Silent:
 class Node(NodeClient):
     """A host whose agent ended, or has not, and that says so once."""
 
-    def __init__(self, name: str, rank: int, code: int | None, generation: int = 1) -> None:
+    def __init__(self, name: str, rank: int, code: int | None, generation: int = 1, holder: str = "") -> None:
+        self.holder = {"owner": holder, "controller": f"{holder}@here"} if holder else {}
         super().__init__(name, lambda command, data: (0, "", ""))
         common = {"node": name, "rank": rank, "attempt": 1, "world_size": 2}
         self.events = [{"kind": "worker_started", "at": T0 + 1, **common}]
@@ -58,7 +61,8 @@ class Node(NodeClient):
         if op == "read":
             return {"files": []}
         text = "" if values["offsets"] else "".join(json.dumps(line) + "\n" for line in self.events)
-        return {"text": {"events": text} if text else {}, "offsets": {"events": 1}, "units": self.units, "digest": "d"}
+        answer = {"text": {"events": text} if text else {}, "offsets": {"events": 1}, "units": self.units}
+        return {**answer, "digest": "d", "holder": self.holder}
 
 
 @pytest.fixture
@@ -118,3 +122,31 @@ def test_a_run_of_another_version_is_left_as_it_is_recorded(home: StateHome) -> 
     (line,) = said.lines
     assert "run x-1 was recorded by another version of the collection (job.placement.orbit: is not an option" in line
     assert [node.stops for node in nodes] == [0, 0]
+
+
+def test_a_run_that_another_controller_holds_is_said_to_be_its_and_costs_nothing_more_here(home: StateHome) -> None:
+    """It is ended by the words of its nodes, also where that one has started it again since: then it ended before."""
+    record = dataclasses.replace(recorded(home), submitted_at="2026-11-01T00:00:00.000+00:00")
+    folder = home.run_folder("x-1")
+    run_record.write_record(folder, record)
+    files.write_json(folder / "claim.json", {"owner": "mine", "controller": "me@here"})
+    hostvars = {name: {"muster_price_usd_per_hour": 2.0} for name in "ab"}
+    there = [Node("a", 0, None, holder="other"), Node("b", 1, None, holder="other")]
+    found = refresh_record(home, record, there, hostvars, Silent())
+    assert found.taken_over is not None and found.taken_over["by"] == "other@here" and not found.is_ended
+    later = run_record.update_record(found, _story(folder), {"a": 2.0, "b": 2.0}, 2e9)
+    until = run_record.update_record(found, _story(folder), {"a": 2.0, "b": 2.0}, _at(found.taken_over["at"]))
+    assert later.cost.usd == until.cost.usd and all(node.until == found.taken_over["at"] for node in later.held)
+    again = [Node("a", 0, None, generation=2), Node("b", 1, None, generation=2)]
+    ended = refresh_record(home, found, again, hostvars, Silent())
+    assert (ended.outcome, ended.cause, ended.ended_at) == ("cancelled", "taken_over", found.taken_over["at"])
+    assert ended.detail == "other@here took the run over and started it again: how it goes is recorded there"
+    assert [node.stops for node in (*there, *again)] == [0, 0, 0, 0]
+
+
+def _at(stamp: str) -> float:
+    return datetime.datetime.fromisoformat(stamp).timestamp()
+
+
+def _story(folder: pathlib.Path) -> RunHistory:
+    return fold(files.parse_json_lines(files.read_text(folder / "events.jsonl")), ())
