@@ -17,6 +17,10 @@ from .run_attempt import Attempt
 KIND: t.Final = "no_space"
 # ENOSPC and EDQUOT as Python, the C library and shells name them in an error.
 _SAID: t.Final = re.compile(r"No space left on device|Disk quota exceeded|\b(?:ENOSPC|EDQUOT)\b")
+# What torch says of a checkpoint that it could not write: not why.
+_UNWRITTEN: t.Final = re.compile(r"PytorchStreamWriter failed|inline_container\.cc[^\n]{1,40}(?:unexpected pos|write)")
+# Of a node's own event that its next checkpoint does not fit (``_node/checkpoint_room.py``).
+_ROOM: t.Final = "checkpoint_room"
 _ERROR: t.Final = re.compile(r"[Ee]rror|Exception|cannot |failed")
 _PLACE: t.Final = re.compile(r"""['"](/[^'"]{1,300})['"]""")
 
@@ -69,9 +73,15 @@ class FullDisks:
 
     def __init__(self) -> None:
         self._seen: dict[int, NoSpace] = {}
+        # By node the folder in which the next checkpoint does not fit.
+        self._unfit: dict[str, str] = {}
 
     def event(self, line: t.Mapping[str, t.Any]) -> None:
         """Take in one line of events.jsonl."""
+        if line.get("kind") == _ROOM:
+            node, folder = str(line.get("node")), str(line.get("folder") or "")
+            self._unfit = {name: place for name, place in self._unfit.items() if name != node}
+            self._unfit |= {} if line.get("fits") else {node: folder}
         if line.get("kind") == KIND and isinstance(number := line.get("attempt"), int):
             self._seen.setdefault(number, NoSpace(str(line.get("node")), str(line.get("detail") or "")))
 
@@ -80,13 +90,18 @@ class FullDisks:
 
         The last lines of an attempt are read together with the start of the next one, which has made no step then.
         """
-        found = find_no_space(node, text) if attempts else None
+        found = (find_no_space(node, text) or self._find_unwritten(node, text)) if attempts else None
         ended = [item for item in attempts[-2:-1] if item.cause == "crash" and item.n not in self._seen]
         about = ended[0] if ended and attempts[-1].first_step is None else attempts[-1] if attempts else None
         if found is None or about is None or about.n in self._seen:
             return None
         self._seen[about.n] = found
         return FoundFull(about.n, found)
+
+    def _find_unwritten(self, node: str, text: str) -> NoSpace | None:
+        """Return that torch could not write a checkpoint on a node on which none fits any more."""
+        is_full = node in self._unfit and _UNWRITTEN.search(text) is not None
+        return NoSpace(node, self._unfit[node]) if is_full else None
 
     def find_end(self, attempts: t.Sequence[Attempt]) -> FullEnd | None:
         """Return the end of the run by its disk, None where it may continue."""

@@ -178,8 +178,8 @@ class RunRecord:
     ``devices``: by node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it
     is not known. ``catalogue_template``: what the job was filled from, None for one that was written by hand.
     ``held``: from when until when the run held each node, which is what its cost is counted of; without an end it does
-    so still. ``taken_over``: ``by`` which other controller, and from when on this one knows it (``at``); it holds no node
-    for this record since. ``pruned_at``: when ``prune`` removed the logs, metrics and reports of the run from the controller.
+    so still. ``taken_over``: ``by`` which other controller, and from when on this one knows it (``at``); no node counts
+    here since. ``pruned_at``: when ``prune`` removed the logs, metrics and reports of the run from the controller.
     """
 
     schema: int = f.field(f.integer(1))

@@ -75,11 +75,11 @@ def decide(kind: PolicyKind, ending: Ending, budget: Budget) -> Decision:
     if fatal:
         return Decision(False, "fatal_exit_code", fatal[0])
     code = last[0] if last else ending.exit_code or 1
-    if kind == "never":
-        return Decision(False, "crash", code)
     if ending.disk_full:
         # No rank could save or record anything, and none could after a restart. The machine is not lost.
         return Decision(False, "disk_full", code)
+    if kind == "never":
+        return Decision(False, "crash", code)
     if ending.rendezvous and not ending.signal:
         return Decision(False, f"rendezvous_{ending.rendezvous}", code)
     if _is_lost(kind, ending, len(failed), budget):

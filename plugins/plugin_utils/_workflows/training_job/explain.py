@@ -20,6 +20,8 @@ from .movement import read_end
 Backend = t.Literal["hosts", "kubernetes"]
 # Causes of a disk that may have been full.
 _NO_ROOM: t.Final = ("disk_full", "checkpoint_failed")
+# With less free a disk is full, in bytes.
+_LEAST: t.Final = 1 << 20
 _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
@@ -91,13 +93,21 @@ def _find_code(text: str) -> str | None:
 
 
 def _with_room(folder: pathlib.Path, outcome: RunOutcome, code: str | None) -> RunOutcome:
-    """Return the outcome of a full disk with what its node had free at the end, and what a checkpoint takes."""
+    """Return the outcome of a full disk with what its node had free at the end, and what a checkpoint takes.
+
+    A crash of which that is known ends by the disk. torch does not say why it could not write a checkpoint.
+    """
     if code not in _NO_ROOM:
         return outcome
     events = [line for line in _read_events(folder) if outcome.node in (None, line.get("node"))]
     seen = next((line for line in reversed(events) if line.get("kind") == checkpoint_room.KIND), None)
     left = next((line for line in reversed(events) if line.get("kind") == "agent_exit" and line.get("room")), None)
-    sizes = ""
+    sizes, needed = "", _LEAST
+    if seen is not None and left is not None and seen.get("folder") == left["room"].get("folder"):
+        needed = max(needed, seen["checkpoint_bytes"])
+    is_full = code == "disk_full" or (left is not None and left["room"].get("free_bytes", needed) < needed)
+    if is_full and outcome.cause == "crash":
+        outcome = dataclasses.replace(outcome, cause="disk_full")
     if left is not None:
         takes = f", a checkpoint takes {checkpoint_room.format_size(seen['checkpoint_bytes'])}" if seen else ""
         sizes = f"{left['node']}: {checkpoint_room.describe_free(left['room'])} at the end{takes}"

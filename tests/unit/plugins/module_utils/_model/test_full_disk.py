@@ -72,6 +72,24 @@ def test_what_is_read_with_the_next_start_is_of_the_attempt_before() -> None:
     assert own is not None and own.attempt == 2
 
 
+TORCH = "RuntimeError: PytorchStreamWriter failed writing file data/1: file write failed\n"
+
+
+@pytest.mark.parametrize(("fits", "place"), [(0, "/data"), (1, None), (None, None)])
+def test_a_checkpoint_that_torch_could_not_write_is_one_without_room_where_none_fits(
+    fits: int | None, place: str | None
+) -> None:
+    """torch names no reason; the node had said how many more fit."""
+    disks = full_disk.FullDisks()
+    disks.event({"kind": "checkpoint_room", "node": "a", "folder": "/data", "fits": 0})
+    if fits is not None:
+        disks.event({"kind": "checkpoint_room", "node": "a", "folder": "/data", "fits": fits})
+    text = TORCH if fits is not None else "RuntimeError: another error\n"
+    found = disks.take_text("a", text, [attempt(1, 7)])
+    assert (found.found.place if found else None) == place
+    assert disks.take_text("b", TORCH, [attempt(1, 7)]) is None
+
+
 def test_progress_another_cause_or_another_start_keeps_it_going() -> None:
     assert find_end([attempt(1, 20), attempt(2, 30)], 1, 2) is None, "it came further"
     assert find_end([attempt(1, 20, 10), attempt(2, 20, 20)], 1, 2) is None, "it saved"

@@ -57,6 +57,7 @@ def budget(crashes: int = 0, lost: int = 0, fatal: tuple[int, ...] = ()) -> Budg
         # Ranks on a full disk record nothing: that is no lost agent. One that ended well, or is fatal, is that.
         (TORCHRUN, Ending(1, 0, (), 2, True), budget(), Decision(False, "disk_full", 1)),
         (WHOLE, Ending(1, 0, ((7,),), 0, True), budget(), Decision(False, "disk_full", 7)),
+        (NEVER, Ending(1, 0, ((1,),), 0, True), budget(), Decision(False, "disk_full", 1)),
         (TORCHRUN, Ending(0, 0, (), 0, True), budget(), Decision(False, "succeeded", 0)),
         (WHOLE, Ending(65, 0, (), 0, True), budget(fatal=(65,)), Decision(False, "fatal_exit_code", 65)),
         # The store serves until it is stopped: whatever ends it is a loss.

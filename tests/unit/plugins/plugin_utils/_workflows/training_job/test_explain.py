@@ -153,6 +153,27 @@ def test_a_full_disk_is_told_with_what_was_free_at_the_end(tmp_path: pathlib.Pat
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "free", "cause"),
+    [
+        ("OSError: [Errno 28] No space left on device", 9_000_000, "disk_full"),
+        ("RuntimeError: PytorchStreamWriter failed writing file data/1: file write failed", 262_144, "disk_full"),
+        ("RuntimeError: PytorchStreamWriter failed writing file data/1: file write failed", 3_900_000, "disk_full"),
+        ("RuntimeError: PytorchStreamWriter failed writing file data/1: file write failed", 9_000_000, "crash"),
+        ("ValueError: of the program", 262_144, "crash"),
+    ],
+)
+def test_a_crash_for_want_of_room_ends_by_the_disk(tmp_path: pathlib.Path, said: str, free: int, cause: str) -> None:
+    log(tmp_path, "n1", f"{said}\n")
+    room = {"folder": "/mnt/ck", "free_bytes": 4_200_000, "checkpoint_bytes": 4_000_000, "fits": 1}
+    events = [
+        {"kind": "checkpoint_room", "node": "n1", **room},
+        {"kind": "agent_exit", "node": "n1", "room": {"folder": "/mnt/ck", "free_bytes": free}},
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in events))
+    assert explain_end(tmp_path, CRASH, "hosts").cause == cause
+
+
 def test_what_is_gone_from_a_node_is_named_and_not_the_import_that_failed(tmp_path: pathlib.Path) -> None:
     log(tmp_path, "n1", "Traceback (most recent call last):\nModuleNotFoundError: No module named 'model'\n")
     gone = [{"kind": "agent_exit", "node": node, "exit_code": 1, "missing": ["/m/code", "/m/code/x"]} for node in NAMES]
