@@ -13,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_copies, files, host_blobs
+from . import checkpoint_copies, checkpoints, files, host_blobs
 from .checkpoint_reports import size_of
 
 if t.TYPE_CHECKING:
@@ -40,16 +40,19 @@ class RoomWatch:
         if not complete or (complete[0].name, complete[0].saved_at) == self._seen:
             return
         newest, count = _newest_of(complete)
-        if self._keep and count > int(self._keep):
+        # Files that no line reported with their path are not removed, whatever is to be kept.
+        keep = self._keep if all(checkpoints.is_removable(self._folder, saved) for saved in newest) else None
+        if keep and count > int(keep):
             # Old ones are removed first.
             return
         self._seen = complete[0].name, complete[0].saved_at
         size, free = sum(size_of(self._folder / saved.name) for saved in newest), host_blobs.free_bytes(self._folder)
         fits = free // size if size else _FEW
-        if fits < min(self._told, 1 if self._keep else _FEW):
+        if fits < min(self._told, 1 if keep else _FEW):
             self._told = fits
             line = {"at": time.time(), "kind": KIND, "node": self._node, "folder": str(self._folder), "fits": fits}
             sizes = {"free_bytes": free, "checkpoint_bytes": size, "keep": self._keep}
+            sizes |= {"unremovable": True} if self._keep and not keep else {}
             with contextlib.suppress(OSError):
                 files.append_json(self._events, {**line, **sizes})
 
@@ -59,8 +62,14 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
     if line.get("kind") != KIND:
         return ""
     fits = "the next checkpoint does not fit" if not line["fits"] else f"room for {line['fits']} more"
-    fix = "or set job.checkpoints.keep" if not line.get("keep") else "or lower job.checkpoints.keep"
-    return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. Free space there, {fix} at the next start"
+    fix = "set job.checkpoints.keep" if not line.get("keep") else "lower job.checkpoints.keep"
+    fix = f"Free space there, or {fix} at the next start"
+    if line.get("unremovable"):
+        fix = (
+            f"Delete old ones there: job.checkpoints.keep: {line['keep']} does not, as the program does not report their "
+            "paths (MUSTER_METRICS_FILE)"
+        )
+    return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. {fix}"
 
 
 def describe_sizes(line: t.Mapping[str, t.Any]) -> str:

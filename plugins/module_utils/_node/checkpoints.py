@@ -45,6 +45,11 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
     return [saved for saved in list_saved(folder, form) if not saved.problem or saved.name == reported]
 
 
+def is_removable(folder: pathlib.Path, saved: Saved) -> bool:
+    """Return whether ``checkpoints.keep`` may remove a checkpoint: of no known layout it must have been reported."""
+    return saved.layout != "files" or saved.name in _read_names(folder / _REPORTED)
+
+
 def describe_half_saved(folder: pathlib.Path, form: str) -> str:
     """Return why the newest checkpoint of a folder does not count, empty where it does or there is none."""
     newest = next(iter(list_saved(folder, form)), None)

@@ -91,6 +91,7 @@ def prune_runs(
         *_build_table(disks, due, freed, len(going), wanted.check),
         *(_describe_run(record, due, wanted.check) for record in going.values()),
         *(f"{run_id} stays: {reason}" for run_id, reason in kept.items()),
+        *([] if going or kept else [_describe_nothing(wanted)]),
     ]
     return {
         "changed": any(due.values()) or bool(bulky or marked),
@@ -306,6 +307,16 @@ def _build_table(
     if "controller" in freed:
         lines.append(f"controller: {_size(freed['controller'])} {verb}")
     return lines
+
+
+def _describe_nothing(wanted: PruneRequest) -> str:
+    """Return why nothing is removed, and where the space is that may be looked for."""
+    older = f", nor younger than {wanted.older_than_days:g} days" if wanted.older_than_days else ""
+    return (
+        f"nothing to remove: the newest {wanted.keep} runs (muster_prune_keep) and runs that have not ended are not "
+        f"removed{older}. Old checkpoints in a folder that a job names (checkpoints.path) are deleted there, or by "
+        "checkpoints.keep"
+    )
 
 
 def _describe_run(record: RunRecord, due: NodeRuns, check: bool) -> str:

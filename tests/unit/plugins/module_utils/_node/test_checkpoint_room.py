@@ -72,6 +72,7 @@ def test_each_number_that_fits_is_told_once(disk: Disk) -> None:
 def test_with_keep_one_more_has_to_fit_after_the_old_ones_are_removed(disk: Disk) -> None:
     watch = RoomWatch(disk.folder, {**RULES, "keep": 1}, disk.run, "n1")
     disk.free = 1500
+    (disk.folder / ".muster-saved.json").write_text(json.dumps([f"step-{step}" for step in range(9)]))
     disk.save(1)
     watch.step(disk.listed)
     disk.free = 500
@@ -105,3 +106,15 @@ def test_each_disk_is_looked_at_by_one_node(disk: Disk, rules: dict[str, t.Any],
     # None was reported, which is told, too.
     told = [line["kind"] for line in disk.told()]
     assert [kind for kind in told if kind != "checkpoint_unreported"] == ["checkpoint_room"] * looks
+
+
+def test_what_keep_does_not_remove_is_told_with_who_removes_it(disk: Disk) -> None:
+    """Files of no known layout that the program reports by a printed line, without their paths, stay."""
+    watch = RoomWatch(disk.folder, {**RULES, "keep": 1}, disk.run, "n1")
+    disk.free = 500
+    for step in (1, 2, 3):
+        disk.save(step)
+    watch.step(disk.listed)
+    (line,) = disk.told()
+    assert line["fits"] == 0 and "Delete old ones there: job.checkpoints.keep: 1 does not" in describe(line)
+    assert "lower" not in describe(line)

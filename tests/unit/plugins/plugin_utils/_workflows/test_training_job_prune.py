@@ -195,7 +195,8 @@ def test_each_run_is_named_and_where_its_checkpoints_stay(home: StateHome) -> No
 def test_runs_of_which_nothing_is_left_are_not_listed_again(home: StateHome) -> None:
     """Those that hosts lost long ago would be in each answer: the controller keeps their records."""
     again = run(home, [Node("a", [])])
-    assert again["runs"] == [] and again["table"][0].startswith("0 runs chosen") and len(again["table"]) == 2
+    assert again["runs"] == [] and again["table"][0].startswith("0 runs chosen") and len(again["table"]) == 3
+    assert again["table"][2].startswith("nothing to remove: the newest ") and "checkpoints.keep" in again["table"][2]
     assert not again["changed"]
     asked = run(home, [Node("a", [])], run_ids=("run-3",))
     assert asked["runs"] == ["run-3"] and asked["table"][2:] == ["run-3: on no node"], "it was asked for by name"
