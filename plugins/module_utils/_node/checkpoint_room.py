@@ -66,8 +66,8 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
     fix = f"Free space there, or {fix} at the next start"
     if line.get("unremovable"):
         fix = (
-            f"Delete old ones there: job.checkpoints.keep: {line['keep']} does not, as the program does not report their "
-            "paths (MUSTER_METRICS_FILE)"
+            f"Delete old ones there: job.checkpoints.keep: {line['keep']} does not, as the program does not report "
+            "their paths (MUSTER_METRICS_FILE)"
         )
     return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. {fix}"
 

@@ -26,8 +26,8 @@ PROGRAM_CAUSES = (
         "fatal",
         "A disk is full",
         "Free space on the disk that the message names",
-        on_hosts="Free space on the node (old checkpoints are deleted there by hand, or by checkpoints.keep at the next "
-        "start), or set muster_node_state and checkpoints.path to a larger disk",
+        on_hosts="Free space on the node (old checkpoints are deleted there by hand, or by checkpoints.keep at the "
+        "next start), or set muster_node_state and checkpoints.path to a larger disk",
         in_pods="Free space on the volume, or use a larger one in job.mounts and checkpoints.path",
     ),
     CauseInfo(

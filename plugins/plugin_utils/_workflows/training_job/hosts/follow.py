@@ -84,7 +84,7 @@ def follow_run(
         raise
     if outcome.cause in STANDING:
         outcome = _keep_stacks(plan, folder, outcome)
-    gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    _answers, unstopped = gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
     # Its end was read from the first node that had ended; the others have since.
     outcome = follower.name_stopped(outcome)
@@ -93,9 +93,20 @@ def follow_run(
     from ..explain import explain_end
 
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
-    ended = record_end(follower, outcome, record, read_prices())
+    ended = record_end(follower, _note_unstopped(outcome, unstopped), record, read_prices())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, ended.release_outcome)
+
+
+def _note_unstopped(outcome: RunOutcome, unstopped: t.Iterable[str]) -> RunOutcome:
+    """Return the end of a run with the nodes on which it could not be stopped: a part of it may go on there."""
+    names = ", ".join(sorted(unstopped))
+    if not names or outcome.outcome == "succeeded":
+        return outcome
+    said = (
+        f"a part of it may still run on {names}, which could not be asked to stop: cancel or the same command ends it"
+    )
+    return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}; {said}")
 
 
 def _keep_stacks(plan: HostsPlan, folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:

@@ -105,7 +105,7 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
     """Say what would be done."""
     _check_cut(plan, drilling)
     require_same_job(plan, asked.before)
-    changed, progress = not is_running(plan), asked.request.progress
+    changed, progress = not is_running(plan, asked.before), asked.request.progress
     dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
     asked.say_plan(changed, f"on {', '.join(host.name for host in plan.hosts)}")
     return {

@@ -34,7 +34,16 @@ from ..outcome import build_result
 from ..trackers.tracking import CA_FILE
 from . import lease_guard
 from . import plan as hosts_plan
-from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
+from .state import (
+    AGENTS_FILE,
+    HostsPlan,
+    build_owner_mark,
+    has_unrecorded_end,
+    is_alive,
+    is_part_over,
+    is_running,
+    list_left,
+)
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
@@ -63,7 +72,8 @@ def start_or_join(
     unseen = has_unrecorded_end(plan, before)
     if before and before.is_ended:
         request.progress.say(_describe_continuation(before, differs, plan.job, _list_seen(plan)))
-    lives = unseen or (is_running(plan) and not _stop_half_a_gang(plan))
+    _stop_left(request.progress, plan, before)
+    lives = unseen or (is_running(plan, before) and not _stop_half_a_gang(plan))
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives, request)
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
@@ -137,6 +147,15 @@ def _stop_half_a_gang(plan: HostsPlan) -> bool:
     return True
 
 
+def _stop_left(progress: Progress, plan: HostsPlan, before: RunRecord | None) -> None:
+    """Stop what is left of a start that has ended: it waits for a gang that is gone, and cannot be joined."""
+    names = list_left(plan, before)
+    remotes = [remote for remote in plan.remotes if remote.name in names]
+    if remotes:
+        progress.say(f"a part of the start that has ended still runs on {', '.join(names)}: it is stopped first")
+        gang.stop_gang(remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+
+
 def _start_missing(
     request: RunRequest,
     plan: HostsPlan,
@@ -188,7 +207,7 @@ def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
     :raises RefusedError: when it is running with another job, or would not find the checkpoints that it has.
     """
     differs = describe_changes(before, plan.job, plan.source.code_sha256) if before else []
-    if differs and is_running(plan):
+    if differs and is_running(plan, before):
         raise RefusedError(
             f"run {plan.run_id} is already running with another job: {', '.join(differs)}",
             "Cancel it first, or name another run_id (muster_run_id)",

@@ -60,8 +60,21 @@ def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:
     return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
 
 
-def is_running(plan: HostsPlan) -> bool:
-    return any(report.agent.alive for report in plan.reports.values())
+def is_running(plan: HostsPlan, before: RunRecord | None) -> bool:
+    """Return whether the run is at work; what is left of a start whose end is recorded is not."""
+    left = list_left(plan, before)
+    return any(report.agent.alive for name, report in plan.reports.items() if name not in left)
+
+
+def list_left(plan: HostsPlan, before: RunRecord | None) -> list[str]:
+    """Return the nodes with a part of a start that has ended by the run's record: it could not be stopped then.
+
+    A later start is one that another controller has begun since.
+    """
+    if before is None or not before.is_ended:
+        return []
+    starts = {name: report.agent.generation for name, report in plan.reports.items() if report.agent.alive}
+    return [name for name, start in starts.items() if start is not None and start <= before.generation]
 
 
 def has_unrecorded_end(plan: HostsPlan, before: RunRecord | None) -> bool:

@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.module_utils._node import files
@@ -57,6 +58,7 @@ class Followed:
         self.folder, self.said, self.guard = folder, Said(), Guard()
         self.calls: list[tuple[t.Any, ...]] = []
         self.prepared: list[gang.GangMember] = []
+        self.unstopped: Dict = {}
         self.turn: t.Callable[[HostsFollower], RunOutcome] = lambda _follower: CRASH
         files.write_json(folder / "claim.json", {"owner": "me"})
 
@@ -69,8 +71,9 @@ class Followed:
             assert again
             self.calls.append(("start", [member.remote.name for member in members], run_id))
 
-        def stop(remotes: list[NodeClient], run_id: str, within_s: float) -> None:
+        def stop(remotes: list[NodeClient], run_id: str, within_s: float) -> tuple[Dict, Dict]:
             self.calls.append(("stop", [remote.name for remote in remotes], run_id, within_s))
+            return {}, self.unstopped
 
         monkeypatch.setattr(gang, "prepare_gang", prepare)
         monkeypatch.setattr(gang, "start_gang", start)
@@ -113,6 +116,13 @@ def test_after_the_end_the_gang_is_stopped_and_the_end_recorded(followed: Follow
     record = json.loads((followed.folder / "run.json").read_text())
     assert (record["state"], record["outcome"], record["exit_code"], record["cause"]) == ("ended", "failed", 7, "crash")
     assert record["cost"]["usd"] > 0, "two hosts at 2 USD an hour"
+
+
+def test_a_node_that_could_not_be_stopped_is_named_with_the_end(followed: Followed) -> None:
+    followed.unstopped = {"b": MusterError("b: timed out")}
+    followed.turn = lambda _follower: RunOutcome("lost", 1, "node_lost", "b did not answer for 50 s", "b")
+    said = "a part of it may still run on b, which could not be asked to stop: cancel or the same command ends it"
+    assert followed.follow()["msg"] == f"run r-1 lost: b did not answer for 50 s; {said}"
 
 
 def test_machines_are_deleted_by_the_runs_own_outcome(followed: Followed) -> None:

@@ -173,6 +173,19 @@ def test_under_mpirun_a_gang_without_one_part_is_started_as_a_whole(nodes: Gang)
     assert nodes.attempts == [4]
 
 
+def test_what_is_left_of_a_lost_run_is_stopped_before_it_begins_anew(nodes: Gang) -> None:
+    """The node was cut off when the run ended as lost: its launcher waits there for a gang that is gone."""
+    plan = make_plan(b=ALIVE)
+    before = run_record.end_record(make_record(plan), 2.0, outcome="lost")
+    assert nodes.play(plan, before)["run"]["state"] == "starting"
+    assert nodes.calls == [("stop", "b"), ("prepare", "ab", False), ("start", "ab", False)]
+    assert nodes.attempts == [4] and "a part of the start that has ended still runs on b" in nodes.said.lines[1]
+    later = make_plan(a={**ALIVE, "generation": 4}, b={**ALIVE, "generation": 4})
+    nodes.calls.clear()
+    nodes.play(later, before)
+    assert nodes.calls == [], "another controller has begun it since"
+
+
 def test_an_end_that_was_not_recorded_starts_nothing(nodes: Gang) -> None:
     end = {"alive": False, "exit": {"generation": 3, "cause": "succeeded"}, "generation": 3}
     plan = make_plan(a=end, b=end)

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport, UnitReport
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import state
@@ -36,8 +37,19 @@ def end(generation: int = 1, cause: str = "succeeded") -> dict[str, t.Any]:
 
 
 def test_a_run_is_running_while_any_agent_is() -> None:
-    assert state.is_running(plan(a=end(), b=None)) and not state.is_running(plan(a=end(), b=end()))
+    assert state.is_running(plan(a=end(), b=None), record()) and not state.is_running(plan(a=end(), b=end()), None)
     assert state.is_alive(plan(a=None), "a") and not state.is_alive(plan(a=end()), "a")
+
+
+def test_what_is_left_of_a_start_that_has_ended_is_not_the_run_at_work() -> None:
+    ended = dataclasses.replace(record(3), state="ended", outcome="lost")
+    for generation, is_left in ((3, True), (2, True), (4, False), (None, False)):
+        there = plan(a=end(), b=None)
+        agent = UnitReport(alive=True, generation=generation)
+        there.reports["b"] = dataclasses.replace(there.reports["b"], units={"agent": agent})
+        assert state.list_left(there, ended) == (["b"] if is_left else []), generation
+        assert state.is_running(there, ended) is not is_left
+        assert state.is_running(there, record(3)) and state.is_running(there, None)
 
 
 @pytest.mark.parametrize(
