@@ -86,7 +86,7 @@ def checkpoint_to_find(job: Job, run_id: str) -> dict[str, t.Any] | None:
     """Return the folder and the format in which a host looks for the newest checkpoint, None where none is wanted."""
     if job.checkpoints.resume == "never":
         return None
-    return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format}
+    return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format, "apart": are_copied(job)}
 
 
 class LeftCheckpoint(t.NamedTuple):
@@ -107,12 +107,25 @@ def find_left(step: int | None, seen: t.Mapping[str, SeenCheckpoint]) -> LeftChe
     names = {node: item.name for node, item in seen.items() if item.name}
     if not names:
         return LeftCheckpoint("none", next(iter(seen.values())).folder)
-    steps = {node: [int(found) for found in _NUMBER.findall(_RANK.sub("", name))] for node, name in names.items()}
+    steps = {node: _list_numbers(name) for node, name in names.items()}
     node = max(names, key=lambda node: (step in steps[node], max(steps[node], default=-1)))
     place = f"{names[node]} on {node}"
     if step in steps[node]:
         return LeftCheckpoint("reported", place)
     return LeftCheckpoint("other" if steps[node] else "unnamed" if len(names) == len(seen) else "partly", place)
+
+
+def find_whole(step: int, names: t.Iterable[str], newer: t.Iterable[str]) -> int | None:
+    """Return the step of the newest whole checkpoint where the one of ``step`` lacks parts; None where it is whole.
+
+    :param names: of the newest whole one on all nodes. :param newer: what there is of later ones.
+    """
+    whole, parts = ({number for name in some for number in _list_numbers(name)} for some in (names, newer))
+    return None if step in whole or step not in parts else max(whole - parts, default=None)
+
+
+def _list_numbers(name: str) -> list[int]:
+    return [int(found) for found in _NUMBER.findall(_RANK.sub("", name))]
 
 
 def must_be_shared(job: Job) -> bool:

@@ -98,13 +98,15 @@ class RunOwner:
 class SeenCheckpoint:
     """The newest complete checkpoint in a folder of the node, None where there is none, and why one does not count.
 
-    ``world_size``: how many ranks have to load it, None where any number can.
+    ``world_size``: how many ranks have to load it, None where any number can. ``held``: what the node has of all of
+    them, each a ``checkpoint_sets.Held``, where nodes have folders of their own.
     """
 
     folder: str
     name: str | None = None
     half_saved: str = ""
     world_size: int | None = None
+    held: t.Sequence[Values] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -144,20 +144,26 @@ def try_write(path: pathlib.Path) -> str | None:
     return None
 
 
+# So many of a node's newest checkpoints are looked at for one of which all nodes have their parts.
+_MOST_HELD: t.Final = 64
+
+
 def find_checkpoint(wanted: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:
-    """Return ``{folder, name, half_saved, world_size}``: the newest complete checkpoint, None where there is none.
+    """Return ``{folder, name, half_saved, world_size, held}``: the newest complete one, None where there is none.
 
     ``half_saved`` then says why the newest one does not count. ``world_size``: for how many ranks alone it can be
-    loaded, None where for any, or that is not known.
+    loaded, None where for any, or that is not known. ``held``: all that is here, where other nodes may have parts.
     """
-    from . import checkpoint_layouts, checkpoints
+    from . import checkpoint_layouts, checkpoint_sets, checkpoints
 
     folder = pathlib.Path(wanted["folder"] or run / "checkpoints").expanduser()
     found = checkpoints.list_complete(folder, wanted["format"])
     half = "" if found else checkpoints.describe_half_saved(folder, wanted["format"])
     name = found[0].name if found else None
     ranks = checkpoint_layouts.count_ranks(folder / name) if name else None
-    return {"folder": str(folder), "name": name, "half_saved": half, "world_size": ranks}
+    held = checkpoint_sets.list_held(folder, wanted["format"])[:_MOST_HELD] if wanted.get("apart") and found else []
+    rows = [item._asdict() for item in held]
+    return {"folder": str(folder), "name": name, "half_saved": half, "world_size": ranks, "held": rows}
 
 
 def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:

@@ -65,9 +65,10 @@ class RequestedRun:
         context = self.job.placement.cluster
         return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
-    def say_plan(self, starts: bool, where: str) -> None:
+    def say_plan(self, starts: bool, where: str, origin: str = "") -> None:
         """Say what check mode found: that the run would be started, continued from which step, or followed.
 
+        :param origin: from where it continues, by what its nodes have; else what it reported last is said.
         :raises RefusedError: where another command of this controller follows it.
         """
         if not starts:
@@ -80,6 +81,7 @@ class RequestedRun:
             else f"is running {where}; it would be followed"
         )
         reported = f"; the newest checkpoint that it reported has step {saved.step}" if starts and saved else ""
+        reported = f"; it {origin}" if origin else reported
         differs = describe_changes(self.before, self.job, self.source.code_sha256) if self.before and starts else []
         other = f", with another job: {', '.join(differs)}" if differs else ""
         self.request.progress.say(f"run {self.run_id} {would}{other}{reported}; nothing was changed")

@@ -32,6 +32,7 @@ from ..outcome import (
 from ..software import add_software
 from ..transport import TransportWatch
 from .follower import HostsFollower
+from .left_checkpoints import note_partial
 from .start import bring_bound_data
 from .state import HostsPlan
 
@@ -86,6 +87,7 @@ def follow_run(
         outcome = _keep_stacks(plan, folder, outcome)
     _answers, unstopped = gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
+    note_partial(follower, plan.remotes)
     # Its end was read from the first node that had ended; the others have since.
     outcome = follower.name_stopped(outcome)
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)

@@ -21,6 +21,7 @@ from ..load import load_recorded_job
 from ..outcome import check_attendance, record_end
 from . import plan as hosts_plan
 from .follower import HostsFollower
+from .left_checkpoints import note_partial
 
 # Who has begun a run anew that is over, or of which no node says any more who holds it.
 _UNKNOWN: t.Final = "another controller"
@@ -104,6 +105,7 @@ def _refresh(
     for remote in ordered:
         remote.owner = home.owner(create=False)["owner"]
     gang.stop_gang(ordered, record.run_id, job.checkpoints.grace_s + 20)
+    note_partial(follower, ordered)
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
     outcome = explain_end(folder, check_attendance(job, follower, outcome), "hosts")
     return record_end(follower, outcome, record, prices, follower.ended_at())

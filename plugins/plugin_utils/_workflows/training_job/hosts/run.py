@@ -41,7 +41,8 @@ from ..trackers import step_log, tracking
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
-from .start import require_same_job, start_or_join
+from .left_checkpoints import agree
+from .start import describe_start, require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
@@ -107,7 +108,8 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
     require_same_job(plan, asked.before)
     changed, progress = not is_running(plan, asked.before), asked.request.progress
     dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
-    asked.say_plan(changed, f"on {', '.join(host.name for host in plan.hosts)}")
+    origin = describe_start(plan, asked.before) if changed and asked.before else ""
+    asked.say_plan(changed, f"on {', '.join(host.name for host in plan.hosts)}", origin)
     return {
         "changed": changed,
         "run_id": plan.run_id,
@@ -222,9 +224,9 @@ def _find_checkpoints(record: RunRecord, remotes: t.Sequence[NodeClient]) -> dic
         remotes, lambda remote: NodeReport.from_dict(remote.call("info", run_id=record.run_id, checkpoints=wanted))
     )
     # In the order of the run's nodes.
-    return {
-        remote.name: seen for remote in remotes if (found := answers.get(remote.name)) and (seen := found.checkpoint)
-    }
+    return agree(
+        {remote.name: seen for remote in remotes if (found := answers.get(remote.name)) and (seen := found.checkpoint)}
+    )
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:

@@ -34,6 +34,7 @@ from ..outcome import build_result
 from ..trackers.tracking import CA_FILE
 from . import lease_guard
 from . import plan as hosts_plan
+from .left_checkpoints import agree
 from .state import (
     AGENTS_FILE,
     HostsPlan,
@@ -234,7 +235,13 @@ def _require_its_checkpoints(checkpoints: Checkpoints, before: RunRecord, differ
 
 
 def _list_seen(plan: HostsPlan) -> dict[str, SeenCheckpoint]:
-    return {host.name: seen for host in plan.hosts if (seen := plan.reports[host.name].checkpoint)}
+    return agree({host.name: seen for host in plan.hosts if (seen := plan.reports[host.name].checkpoint)})
+
+
+def describe_start(plan: HostsPlan, before: RunRecord) -> str:
+    """Return from where a run would continue."""
+    step = before.checkpoint.step if before.checkpoint else None
+    return "" if step is None else _describe_origin(step, plan.job, _list_seen(plan))
 
 
 def _describe_continuation(
