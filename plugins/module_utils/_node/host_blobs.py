@@ -4,12 +4,15 @@
 """Files that reach a node by content: a store of blobs named by their SHA-256, and trees made from them.
 
 Only missing blobs are sent; an interrupted transfer continues where it stopped, because the part file's length is the
-number of bytes received; a blob gets its name only after its checksum was verified.
+number of bytes received; a blob gets its name only after its checksum was verified. Several runs that start at once may
+send the same blob: each piece is written once, whoever brings it first.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
@@ -43,18 +46,36 @@ def store_pieces(root: pathlib.Path, pieces: t.Iterable[t.Mapping[str, t.Any]]) 
     rejected = {}
     for piece in pieces:
         sha = str(piece["sha256"])
-        part = _part_path(root, sha)
-        size = part.stat().st_size if part.exists() else 0
-        if size != piece["offset"]:
-            rejected[sha] = size
-            continue
-        with open(part, "ab") as handle:
-            handle.write(zlib.decompress(base64.b64decode(piece["data"])))
+        data, offset = zlib.decompress(base64.b64decode(piece["data"])), int(piece["offset"])
+        with _hold_part(root, sha) as handle:
+            if handle is None:
+                continue
+            size = os.fstat(handle.fileno()).st_size
+            if size < offset:
+                rejected[sha] = size
+                continue
+            handle.write(data[size - offset :])
             handle.flush()
             os.fsync(handle.fileno())
-        if piece["last"] and not _complete_blob(root, sha):
-            rejected[sha] = 0
+            if piece["last"] and not _complete_blob(root, sha):
+                rejected[sha] = 0
     return rejected
+
+
+@contextlib.contextmanager
+def _hold_part(root: pathlib.Path, sha: str) -> t.Iterator[t.BinaryIO | None]:
+    """Open the part file of a blob at its end and keep it from the senders of other runs; None: the blob is whole."""
+    part, blob = _part_path(root, sha), _blob_path(root, sha)
+    while not blob.exists():
+        with open(part, "ab") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # It may have become the blob, or been removed, before this one had it.
+            if not blob.exists() and part.exists() and os.path.samestat(os.fstat(handle.fileno()), part.stat()):
+                yield handle
+                return
+            if blob.exists():
+                part.unlink(missing_ok=True)
+    yield None
 
 
 def place_tree(

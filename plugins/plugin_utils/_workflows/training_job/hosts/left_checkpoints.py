@@ -48,7 +48,7 @@ def note_partial(follower: HostsFollower, remotes: t.Sequence[NodeClient]) -> No
     if step is not None:
         node = next(iter(chosen.names))
         there = {"step": step, "path": chosen.names[node][0]}
-        told = {"checkpoint_step": saved[0], "path": saved[1], "node": node, "there": there}
+        told: dict[str, t.Any] = {"checkpoint_step": saved[0], "path": saved[1], "node": node, "there": there}
         follower.record_event("checkpoint_missing", **told, parts=list(chosen.newer))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -68,6 +69,22 @@ def test_a_piece_that_does_not_fit_is_refused_with_the_length_that_does(tmp_path
         sha(data): 4
     }
     assert host_blobs.missing_offsets(tmp_path, [sha(data)]) == {sha(data): 4}
+
+
+def test_runs_that_send_the_same_file_at_once_do_not_disturb_each_other(tmp_path: pathlib.Path) -> None:
+    """Six runs on one host that lacked it: the pieces of each come in their order, those of all in any."""
+    data = os.urandom(60_000)
+    cuts = [(at, min(at + 7_000, len(data))) for at in range(0, len(data), 7_000)]
+
+    def send(number: int) -> list[dict[str, int]]:
+        pieces = [piece(data, begin, data[begin:end], end == len(data)) for begin, end in cuts]
+        return [host_blobs.store_pieces(tmp_path, [one]) for one in pieces]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(send, range(6)))
+    assert answers == [[{}] * len(cuts)] * 6
+    assert (tmp_path / "blobs" / sha(data)).read_bytes() == data
+    assert [path.name for path in (tmp_path / "blobs").iterdir()] == [sha(data)]
 
 
 def test_a_damaged_file_never_takes_its_name_and_is_asked_for_again(tmp_path: pathlib.Path) -> None:
