@@ -77,9 +77,10 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
             needs="it prints its checkpoints when its logger's level is info; otherwise set checkpoints.interval_steps",
             printed_by="all",
         ),
-        # train.py: "iter N: loss L, time T", at an evaluation "step N: train loss L", then "saving checkpoint to".
+        # train.py: at an evaluation "step N: train loss L" of many batches and "saving checkpoint to", then "iter N:
+        # loss L, time T" of the step itself.
         "nanogpt": MetricPreset(
-            step=r"\b(?:iter|step) (?P<step>[0-9]+): (?:train )?loss (?P<loss>[^,\s]+)",
+            step=r"\b(?:iter|step) (?P<step>[0-9]+): (?:train loss |loss (?P<loss>[^,\s]+))",
             checkpoint=r"\bsaving checkpoint to ",
             sign=r"\biter [0-9]+: loss [^,\s]+, time [0-9.]+ms",
         ),

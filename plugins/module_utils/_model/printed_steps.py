@@ -227,9 +227,9 @@ class PrintedSteps:
             state.base += state.last or 0
             state.figures.clear()
         elif step <= (state.last or 0):
-            self._note_mixed(attempt, before, figures)
-            is_news = wants_nan and before != figures and _is_nan(line)
-            return [{**line, "step": state.base + step}] if is_news else []
+            is_new = not is_drawn and self._is_first_loss(attempt, step, figures)
+            is_nan = wants_nan and before != figures and _is_nan(line)
+            return [{**line, "step": state.base + step}] if is_new or is_nan else []
         state.last, state.at, state.behind, state.times_behind = step, max(at, state.at), None, 0
         state.figures[step] = figures
         state.drawn = line.get("loss", state.drawn) if is_drawn else None
@@ -243,6 +243,16 @@ class PrintedSteps:
         if loss is None or loss == state.drawn or _is_nan(line):
             return False
         state.drawn = loss
+        return True
+
+    def _is_first_loss(self, attempt: int, step: int, figures: Line) -> bool:
+        """Return whether a line has the loss of the last step, of which those before it had none."""
+        state = self._attempts[attempt]
+        before = state.figures.get(step)
+        self._note_mixed(attempt, before, figures)
+        if step != state.last or before is None or before.get("loss") is not None or figures.get("loss") is None:
+            return False
+        state.figures[step] = figures
         return True
 
     def _note_mixed(self, attempt: int, before: Line | None, figures: Line) -> None:

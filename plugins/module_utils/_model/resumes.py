@@ -67,7 +67,9 @@ def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
         begun = _step_begun_after(after)
         steps, seconds = None, None
         if begun is not None:
-            steps = max(0, reached - begun) if reached is not None else 0
+            # The steps from the last one to a later one were made and not printed: before the fault, or again after it.
+            is_gap = reached is not None and begun > reached
+            steps = None if is_gap else reached - begun if reached is not None else 0
             # A second restart from the same checkpoint loses no more.
             reached = min(reached, begun) if reached is not None else begun
         if stepped_at is not None and after.first_step_at is not None:
@@ -81,6 +83,13 @@ def total_steps_lost(costs: t.Sequence[RestartCost]) -> int | None:
     if costs and costs[-1].steps is None:
         return None
     return sum(cost.steps or 0 for cost in costs)
+
+
+def total_seconds_lost(costs: t.Sequence[RestartCost]) -> float | None:
+    """Return the seconds without steps in all; None while no step of the newest attempt is known."""
+    if costs and costs[-1].seconds is None:
+        return None
+    return sum(cost.seconds or 0.0 for cost in costs)
 
 
 def _step_begun_after(attempt: AttemptSteps) -> int | None:

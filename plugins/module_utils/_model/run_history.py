@@ -545,7 +545,7 @@ class RunHistory:
         known = not costs or (self.are_steps_known and self.following.has_steps_of(self.attempts))
         steps = resumes.total_steps_lost(costs) if known else None
         is_dated = not any(before.is_last_late or after.is_first_late for _cost, (before, after) in pairs)
-        return steps, sum(cost.seconds or 0.0 for cost in costs) if is_dated else None
+        return steps, resumes.total_seconds_lost(costs) if is_dated else None
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""

@@ -232,7 +232,7 @@ def _missing_by_counter(
     elif first == reached.began:
         yield f"it began again at step {first}, before a checkpoint was due"
     elif first > reached.last + stride:
-        yield f"step {first} does not continue step {reached.last}"
+        yield f"no step from {reached.last} to {first} was read, so that none says where it resumed"
     elif repeated > promise.interval + stride:
         yield f"{repeated} steps were repeated, the checkpoint interval is {promise.interval}"
 

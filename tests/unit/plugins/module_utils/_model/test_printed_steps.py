@@ -170,6 +170,14 @@ def test_a_bar_moves_on_before_its_figures_do() -> None:
     assert kinds(printed) == []
 
 
+def test_the_loss_of_a_step_may_come_on_a_later_line_of_it() -> None:
+    """nanoGPT prints an evaluation of a step, then the step with its own loss."""
+    printed = PrintedSteps(preset="nanogpt")
+    found = [take(printed, "a", line) for line in ({"step": 9, "loss": 2.1}, {"step": 10}, {"step": 10, "loss": 2.0})]
+    assert found == [[(9, 2.1)], [(10, None)], [(10, 2.0)]]
+    assert take(printed, "a", {"step": 10, "loss": 1.9}) == []
+
+
 def test_figures_above_a_bar_are_of_the_step_that_it_shows_next() -> None:
     """transformers' Trainer: between two drawings of the bar steps are made, and a loss is printed before the second."""
     printed = PrintedSteps()

@@ -56,6 +56,23 @@ def test_an_attempt_resumes_after_a_saved_checkpoint(attempts: list[Attempt], re
     assert bool(found[-1].problem) == (resumed is False)
 
 
+@pytest.mark.parametrize(
+    ("after", "steps"),
+    [(made(19, 48), 5), (made(24, 48), 0), (made(33, 48), None), (made(33, 48, mark=18), 5)],
+)
+def test_steps_that_nobody_printed_cost_what_is_not_known(after: Attempt, steps: int | None) -> None:
+    """After a checkpoint in mid-epoch Lightning numbers no step until the next epoch."""
+    costs = resumes.restart_costs([made(1, 23), after])
+    assert resumes.total_steps_lost(costs) == steps
+
+
+def test_seconds_without_steps_are_not_known_where_no_step_is() -> None:
+    assert resumes.total_seconds_lost(resumes.restart_costs([made(None, None), made(None, None)])) is None
+    assert resumes.total_seconds_lost(resumes.restart_costs([made(1, 23), made(None, None)])) is None
+    assert resumes.total_seconds_lost(resumes.restart_costs([made(1, 23), made(None, None), made(24, 30)])) == 0.0
+    assert resumes.total_seconds_lost([]) == 0.0
+
+
 @pytest.mark.parametrize(("interval", "resumed"), [(41, None), (40, False)])
 def test_before_its_first_interval_a_program_has_nothing_to_resume(interval: int, resumed: bool | None) -> None:
     assert resumes.judge_resumes([made(1, 41), made(1, 60)], interval)[1].resumed is resumed

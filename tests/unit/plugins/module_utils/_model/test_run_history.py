@@ -66,7 +66,9 @@ def test_any_order_of_lines_makes_a_history(lines: list[tuple[str, Line]]) -> No
     for kind, line in lines:
         getattr(history, kind)(line)
     steps, seconds = history.losses()
-    assert (steps is None or steps >= 0) and seconds >= 0 and history.crashes <= len(history.attempts)
+    assert (
+        (steps is None or steps >= 0) and (seconds is None or seconds >= 0) and history.crashes <= len(history.attempts)
+    )
     numbers = [attempt.n for attempt in history.attempts]
     assert numbers == sorted(set(numbers)) and history.ranks_seen() == (
         len(history.attempts[-1].ranks) if numbers else 0
