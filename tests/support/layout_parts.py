@@ -1,17 +1,47 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each of two nodes without a shared folder has of a checkpoint, by layout."""
+"""Checkpoints as programs lay them out: their files, and what each of two nodes without a shared folder has of them."""
 
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 import typing as t
 
 Tree = dict[str, bytes]
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
 SHARD = len(HEADER).to_bytes(8, "little") + HEADER + b"1234"
 ARCHIVE = b"PK\x03\x04" + b"x" * 60 + b"PK\x05\x06" + b"\0" * 18
+
+
+def build(folder: pathlib.Path, tree: Tree) -> pathlib.Path:
+    """Write files in this order, a second apart."""
+    for number, (name, content) in enumerate(tree.items()):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        os.utime(place, (1000 + number, 1000 + number))
+    return folder
+
+
+def zero(step: int) -> Tree:
+    """Return a checkpoint of DeepSpeed's ZeRO."""
+    return {f"global_step{step}/{name}_states.pt": ARCHIVE for name in ("mp_rank_00_model", "zero_pp_rank_0_optim")}
+
+
+def trainer(step: int, **changes: bytes | None) -> Tree:
+    """Return a checkpoint of transformers' Trainer; a file for which None is given is not there."""
+    files = {
+        "model.safetensors": SHARD,
+        "optimizer.pt": ARCHIVE,
+        "rng_state_0.pth": ARCHIVE,
+        "trainer_state.json": b"{}",
+    }
+    return {
+        f"checkpoint-{step}/{name}": content for name, content in files.items() if changes.get(name, b"") is not None
+    }
 
 
 class Case(t.NamedTuple):

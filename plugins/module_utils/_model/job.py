@@ -34,13 +34,13 @@ from .rdma_resources import parse_request
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
 NAME_LIMIT = 40
-# What stands in the arguments of a program for paths that only its node knows.
-# The names after the first two are those of layouts (``_node/checkpoint_layouts.py``).
+# The names after the first two are those of layouts (``_node/checkpoint_table.py``, which this may not import).
 CHECKPOINT_FORMATS: tuple[str, ...] = (
     *("auto", "files"),
     *("orbax", "deepspeed", "megatron", "mmengine", "lightning", "dcp", "accelerate", "transformers", "torchtune"),
     "safetensors",
 )
+# What stands in the arguments of a program for paths that only its node knows.
 PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")
 _IN_BRACES = re.compile(r"\{( *[A-Za-z][A-Za-z_-]* *)\}")
 

@@ -10,7 +10,15 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_found, checkpoint_layouts, checkpoint_reports, checkpoint_room, checkpoints, files
+from . import (
+    checkpoint_found,
+    checkpoint_layouts,
+    checkpoint_reports,
+    checkpoint_room,
+    checkpoint_trackers,
+    checkpoints,
+    files,
+)
 
 if t.TYPE_CHECKING:
     from . import checkpoint_sync
@@ -44,7 +52,7 @@ def _hide_torn_files(folder: pathlib.Path) -> list[str]:
     for number, one in enumerate(saved):
         place = folder / one.name
         older = [other for other in saved[number + 1 :] if not other.problem]
-        torn = one.problem and not checkpoint_layouts.is_unnamed(one)
+        torn = one.problem and not checkpoint_trackers.is_unnamed(one)
         if torn and place.is_file() and any(place.suffix == pathlib.Path(other.name).suffix for other in older):
             with contextlib.suppress(OSError):
                 place.rename(place.with_name(f".{place.name}.half-saved"))

@@ -16,7 +16,7 @@ import pathlib
 import re
 import typing as t
 
-from . import checkpoint_layouts, files
+from . import checkpoint_layouts, checkpoint_table, files
 
 # In the checkpoint folder: what was copied there, which the program did not write.
 LEDGER = ".muster-copied.json"
@@ -106,7 +106,7 @@ def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
 
 def family(name: str) -> str:
     """Return what the names of a program's checkpoints have in common: all but their numbers."""
-    for ending in checkpoint_layouts.UNFINISHED:
+    for ending in checkpoint_table.UNFINISHED:
         name = name.removesuffix(ending)
     return re.sub("[0-9]+", "#", name)
 

@@ -20,7 +20,7 @@ import time
 import typing as t
 
 from . import checkpoints, files
-from .checkpoint_layouts import LAYOUTS, Saved
+from .checkpoint_table import LAYOUTS, Saved
 from .pod_log import Tail
 
 _EVERY_S = 5.0

@@ -16,7 +16,8 @@ import re
 import time
 import typing as t
 
-from . import checkpoint_copies, checkpoint_layouts, checkpoint_store, checkpoints, files
+from . import checkpoint_copies, checkpoint_store, checkpoints, files
+from .checkpoint_table import Saved
 from .pod_log import Tail
 
 # Beside the metrics of a pod: the printed lines that report a checkpoint.
@@ -77,7 +78,7 @@ class CheckpointReports:
         if self._adopts and self.newest is None and self.form != "dcp":
             self._find_parts(last)
 
-    def list_complete(self) -> list[checkpoint_layouts.Saved]:
+    def list_complete(self) -> list[Saved]:
         """Return the complete checkpoints that were reported, and all of layout ``dcp``; the newest first."""
         listed = checkpoint_store.list_local(self.folder, self.form, self.steps)
         if self.form == "dcp":
@@ -174,7 +175,7 @@ def _take_report(reported: dict[int, str], line: t.Mapping[str, t.Any]) -> None:
 
 
 def _judge_reported(
-    reported: t.Mapping[int, str], folder: pathlib.Path, form: str, complete: t.Iterable[checkpoint_layouts.Saved]
+    reported: t.Mapping[int, str], folder: pathlib.Path, form: str, complete: t.Iterable[Saved]
 ) -> dict[str, t.Any] | None:
     marked = {saved.name for saved in complete}
 
@@ -200,7 +201,7 @@ class MissingWatch:
         self._lacked: dict[str, t.Any] | None = None
         self._noted: dict[str, t.Any] | None = None
 
-    def step(self, list_complete: t.Callable[[], list[checkpoint_layouts.Saved]]) -> None:
+    def step(self, list_complete: t.Callable[[], list[Saved]]) -> None:
         """Note in the run's events what is missing at a second look, and that it is there again."""
         for line in self._tail.lines():
             _take_report(self._reported, line)

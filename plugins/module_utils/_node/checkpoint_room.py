@@ -17,7 +17,7 @@ from . import checkpoint_copies, checkpoints, files, host_blobs
 from .checkpoint_reports import size_of
 
 if t.TYPE_CHECKING:
-    from .checkpoint_layouts import Saved
+    from .checkpoint_table import Saved
 
 KIND: t.Final = "checkpoint_room"
 # Where none is removed, so many that still fit are worth a warning.

@@ -14,7 +14,7 @@ import pathlib
 import re
 import typing as t
 
-from . import checkpoint_copies, checkpoint_layouts, checkpoints
+from . import checkpoint_copies, checkpoint_trackers, checkpoints
 
 _NUMBER: t.Final = re.compile("[0-9]+")
 # How many nodes a problem names.
@@ -80,7 +80,7 @@ def list_held(folder: pathlib.Path, form: str, reported: str = "") -> list[Held]
         at = max((about[1] for about in inside.values()), default=saved.saved_at)
         size = sum(about[0] for about in inside.values())
         whole = not saved.problem or saved.name == reported
-        unmarked = checkpoint_layouts.is_unmarked(saved)
+        unmarked = checkpoint_trackers.is_unmarked(saved)
         found.append(Held(saved.name, at, size, wrote, whole, unmarked, saved.is_current))
     return found
 

@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from . import checkpoint_layouts, checkpoints, files, host_blobs
+from .checkpoint_table import Saved
 from .s3_client import S3Error, Store
 
 SCHEMA: t.Final = 1
@@ -112,7 +113,7 @@ def upload(
     store: Store,
     slot: t.Mapping[str, t.Any],
     folder: pathlib.Path,
-    saved: checkpoint_layouts.Saved,
+    saved: Saved,
     about: t.Mapping[str, t.Any],
 ) -> Manifest:
     """Store a checkpoint in a slot ``{manifest: {put, delete}, parts: [address]}`` and return its manifest.
@@ -348,7 +349,7 @@ def remove(path: pathlib.Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def list_local(folder: pathlib.Path, form: str, names: t.Collection[str]) -> list[checkpoint_layouts.Saved]:
+def list_local(folder: pathlib.Path, form: str, names: t.Collection[str]) -> list[Saved]:
     """Return the complete checkpoints of a folder, the newest first.
 
     :param names: what was reported as checkpoints, or is stored; other files may lie beside them. PyTorch's distributed

@@ -17,7 +17,8 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoint_layouts, checkpoint_reports, checkpoint_store, checkpoints, files
+from . import checkpoint_reports, checkpoint_store, checkpoints, files
+from .checkpoint_table import Saved
 from .pod_log import Tail
 from .s3_client import S3Error, Store
 
@@ -104,7 +105,7 @@ class CheckpointSync:
                 self._event("checkpoint_not_stored", detail=detail, checkpoint_step=self._reports.steps.get(name))
         return False
 
-    def _store(self, saved: checkpoint_layouts.Saved) -> None:
+    def _store(self, saved: Saved) -> None:
         given = json.loads(self._addresses.read_bytes())
         if time.time() > given["expires_at"]:
             raise S3Error("the signed addresses have expired", "Run train again: it follows the run and renews them")

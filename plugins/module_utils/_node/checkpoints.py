@@ -19,8 +19,8 @@ import threading
 import time
 import typing as t
 
-from . import checkpoint_copies, checkpoint_layouts, files
-from .checkpoint_layouts import Saved
+from . import checkpoint_copies, checkpoint_layouts, checkpoint_table, checkpoint_trackers, files
+from .checkpoint_table import Saved
 from .pod_log import Tail
 
 # In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
@@ -67,13 +67,13 @@ def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
                     problem = _find_problem(folder / entry.name) if form == "auto" else ""
                     found.append(Saved(entry.name, saved_at, problem=problem))
     if form == "auto":
-        found = checkpoint_layouts.follow_trackers(folder, found)
+        found = checkpoint_trackers.follow_trackers(folder, found)
     return sorted(found, key=lambda saved: (saved.is_current, saved.saved_at, saved.name), reverse=True)
 
 
 def _saved_at(entry: os.DirEntry[str]) -> int | None:
     """Return when a checkpoint became complete (nanoseconds), None for anything else; a link is none."""
-    if entry.is_symlink() or entry.name.startswith(".") or entry.name.endswith(checkpoint_layouts.UNFINISHED):
+    if entry.is_symlink() or entry.name.startswith(".") or entry.name.endswith(checkpoint_table.UNFINISHED):
         return None
     state = entry.stat()
     empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0
@@ -165,7 +165,7 @@ class Pruner:
         """Return complete checkpoints, else parts whose file that is written last is on another node."""
         saved = list_saved(self.folder, self.form)
         complete = [one for one in saved if not one.problem]
-        return complete or [one for one in saved if self.apart and checkpoint_layouts.is_unmarked(one)]
+        return complete or [one for one in saved if self.apart and checkpoint_trackers.is_unmarked(one)]
 
     def _record(self, names: t.Sequence[str]) -> None:
         known = self._read_reported()

@@ -6,50 +6,20 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model import job
 from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoint_layouts,
+    checkpoint_table,
     checkpoints,
     host_preflight,
 )
+from ansible_collections.muster.training.tests.support.layout_parts import ARCHIVE, SHARD, Tree, build, trainer, zero
 
-TENSORS = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-SHARD = len(TENSORS).to_bytes(8, "little") + TENSORS + b"1234"
-ARCHIVE = b"PK\x03\x04" + b"x" * 60 + b"PK\x05\x06" + b"\0" * 18
 INDEX = json.dumps({"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}).encode()
-Tree = dict[str, bytes]
-
-
-def build(folder: pathlib.Path, tree: Tree) -> pathlib.Path:
-    """Write files in this order, a second apart."""
-    for number, (name, content) in enumerate(tree.items()):
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-        os.utime(place, (1000 + number, 1000 + number))
-    return folder
-
-
-def trainer(step: int, **changes: bytes | None) -> Tree:
-    files = {
-        "model.safetensors": SHARD,
-        "optimizer.pt": ARCHIVE,
-        "rng_state_0.pth": ARCHIVE,
-        "trainer_state.json": b"{}",
-    }
-    return {
-        f"checkpoint-{step}/{name}": content for name, content in files.items() if changes.get(name, b"") is not None
-    }
-
-
-def zero(step: int) -> Tree:
-    return {f"global_step{step}/{name}_states.pt": ARCHIVE for name in ("mp_rank_00_model", "zero_pp_rank_0_optim")}
 
 
 CARD: Tree = {"runs/Nov27_host/events.out.tfevents.1": b"x" * 88, "README.md": b"---", "training.log": b"step 20"}
@@ -140,9 +110,8 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
 }
 
 
-def test_every_layout_is_tried_and_can_be_asked_for() -> None:
-    assert set(WHOLE) == set(checkpoint_layouts.LAYOUTS)
-    assert ("auto", "files", *checkpoint_layouts.LAYOUTS) == job.CHECKPOINT_FORMATS
+def test_every_layout_is_tried() -> None:
+    assert set(WHOLE) == set(checkpoint_table.LAYOUTS)
 
 
 @pytest.mark.parametrize("below", ["", "out/", "my runs é/"])
@@ -317,18 +286,6 @@ def test_a_file_of_no_known_layout_that_lacks_its_end_does_not_count(tmp_path: p
     assert checkpoints.describe_half_saved(tmp_path, "auto") == "m-20.pt is half saved: m-20.pt lacks its end"
 
 
-@pytest.mark.parametrize(
-    ("tree", "problem"),
-    [
-        ({**zero(10), "latest": b"global_step99"}, "latest names global_step99, which is not there or not whole"),
-        ({**zero(10), "latest": b"global_step10"}, ""),
-        ({"iter_0000010/a.pt": ARCHIVE, "latest_checkpointed_iteration.txt": b"release"}, ""),
-    ],
-)
-def test_a_tracker_that_names_a_missing_one_is_told(tmp_path: pathlib.Path, tree: Tree, problem: str) -> None:
-    assert checkpoint_layouts.find_tracker_problem(build(tmp_path, tree)) == problem
-
-
 def test_two_layouts_in_one_folder_and_odd_names(tmp_path: pathlib.Path) -> None:
     """The newest whole one counts, and says of which layout it is; a step of 20 digits is a step."""
     big = "checkpoint-12345678901234567890"
@@ -372,94 +329,6 @@ def test_a_number_that_counts_something_else_is_no_step(
     assert [(saved.layout, saved.step) for saved in found] == ([(layout, step)] if layout else [])
 
 
-# What programs without a layout here leave: their files, the newest whole one, what comes along, and what is said of one
-# that was saved after it.
-TRACKED: dict[str, tuple[Tree, str, list[str], str]] = {
-    "verl": (
-        {
-            "global_step_10/actor/model_world_size_2_rank_0.pt": ARCHIVE,
-            "latest_checkpointed_iteration.txt": b"10",
-            "global_step_20/actor/model_world_size_2_rank_0.pt": ARCHIVE,
-        },
-        "global_step_10",
-        ["latest_checkpointed_iteration.txt"],
-        "global_step_20 is not whole: latest_checkpointed_iteration.txt names 10",
-    ),
-    "nanotron": (
-        {"10/model/a.bin": b"x", "latest.txt": b"10\n", "20/model/a.bin": b"x"},
-        "10",
-        ["latest.txt"],
-        "20 is not whole: latest.txt names 10",
-    ),
-    "detectron2": (
-        {
-            "model_0000999.pth": ARCHIVE,
-            "model_0001999.pth": ARCHIVE,
-            "last_checkpoint": b"model_0001999.pth",
-            "log.txt": b"x",
-            "metrics.json": b'{"loss": 2}\n{"loss": 1}\n',
-        },
-        "model_0001999.pth",
-        ["last_checkpoint"],
-        "",
-    ),
-    "another kind is saved after it": (
-        {"step-10.pt": ARCHIVE, "latest.txt": b"/runs/a/step-10.pt", "final.pt": ARCHIVE},
-        "step-10.pt",
-        ["latest.txt"],
-        "",
-    ),
-    "a half-saved one is named": (
-        {"step-10.pt": ARCHIVE, "step-20.pt": ARCHIVE[:20], "latest": b"step-20.pt"},
-        "step-10.pt",
-        [],
-        "step-20.pt is half saved: step-20.pt lacks its end",
-    ),
-    "one is named that is not there": (
-        {"step-10.pt": ARCHIVE, "latest": b"step-20.pt", "step-30.pt": ARCHIVE},
-        "step-30.pt",
-        [],
-        "",
-    ),
-    "weights are called like that": ({"step-10.pt": ARCHIVE, "latest": ARCHIVE * 90}, "step-10.pt", [], ""),
-}
-
-
-@pytest.mark.parametrize("case", TRACKED)
-def test_what_names_the_newest_counts_without_a_known_layout(tmp_path: pathlib.Path, case: str) -> None:
-    tree, newest, beside, later = TRACKED[case]
-    build(tmp_path, tree)
-    for place in tmp_path.iterdir():
-        # A folder has the time of what was saved in it.
-        times = [path.stat().st_mtime for path in place.rglob("*") if path.is_file()]
-        os.utime(place, (times[0], times[0])) if times else None
-    found = checkpoints.list_saved(tmp_path, "auto")
-    whole = next(saved for saved in found if not saved.problem)
-    assert (whole.name, checkpoint_layouts.list_beside(tmp_path, whole)) == (newest, beside)
-    assert [f"{saved.name} {saved.problem}" for saved in found if saved.problem] == ([later] if later else [])
-    said = checkpoint_layouts.find_tracker_problem(tmp_path)
-    assert not said or case.startswith("one is named"), said
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    checkpoint_layouts.mend_trackers(tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-
-
-def test_lines_of_json_have_their_end(tmp_path: pathlib.Path) -> None:
-    build(tmp_path, {"a.json": b'{"a": 1}\n{"a": 2}\n', "b.json": b'{"a": 1}\n{"a":'})
-    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == ["a.json"]
-
-
-def test_a_tracker_follows_what_is_set_aside(tmp_path: pathlib.Path) -> None:
-    build(tmp_path, {**zero(10), **zero(20), "latest": b"global_step20"})
-    (tmp_path / "global_step20").rename(tmp_path / ".global_step20.newer")
-    checkpoint_layouts.mend_trackers(tmp_path)
-    assert (tmp_path / "latest").read_text() == "global_step10"
-    assert checkpoints.list_complete(tmp_path, "auto")[0].is_current
-    build(tmp_path / "mm", {"iter_10.pth": ARCHIVE, "last_checkpoint": b"/c/run-1/iter_20.pth"})
-    checkpoint_layouts.mend_trackers(tmp_path / "mm")
-    assert (tmp_path / "mm" / "last_checkpoint").read_text() == str(tmp_path / "mm" / "iter_10.pth")
-
-
 @pytest.mark.parametrize("layout", [name for name in WHOLE if name not in ("orbax", "safetensors", "accelerate")])
 def test_keep_removes_the_oldest_of_a_layout_without_a_report(tmp_path: pathlib.Path, layout: str) -> None:
     folder = build(tmp_path / "c", WHOLE[layout][0])
@@ -484,15 +353,6 @@ def test_a_distributed_checkpoint_of_megatron_is_whole_with_its_metadata(tmp_pat
     newest, half = checkpoint_layouts.find(tmp_path, "megatron")
     assert (newest.name, newest.step, newest.problem, newest.is_current) == ("iter_0000020", 20, "", True)
     assert half.problem == "is half saved: it has no .metadata, which is written last"
-
-
-def test_a_file_that_is_only_called_safetensors_is_not_said_to_lack_its_end(tmp_path: pathlib.Path) -> None:
-    """Its first bytes are the length of no header, which a file that was cut would have: its end cannot be told."""
-    build(tmp_path, {**trainer(10), **trainer(20), "checkpoint-20/model.safetensors": b"x" * 4096})
-    assert [saved.problem for saved in checkpoint_layouts.find(tmp_path)] == ["", ""]
-    build(tmp_path / "cut", {**trainer(30), "checkpoint-30/model.safetensors": (10**6).to_bytes(8, "little") + b"{"})
-    (newest,) = checkpoint_layouts.find(tmp_path / "cut")
-    assert newest.problem == "is half saved: model.safetensors lacks its end"
 
 
 @pytest.mark.parametrize("prefix", ["", "bf16_"])

@@ -16,8 +16,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoint_copies,
-    checkpoint_layouts,
     checkpoint_sets,
+    checkpoint_table,
     checkpoints,
     host_results,
 )
@@ -27,7 +27,7 @@ NODES = ("a", "b")
 
 
 def test_every_layout_is_tried_without_a_shared_folder() -> None:
-    assert set(CASES) == set(checkpoint_layouts.LAYOUTS)
+    assert set(CASES) == set(checkpoint_table.LAYOUTS)
 
 
 def save(folder: pathlib.Path, case: Case, step: int, tree: Tree, *, tracks: bool) -> None:

@@ -1,0 +1,144 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How programs lay out their checkpoints: names and steps, what makes one whole, and what comes along with it.
+
+Each layout is one entry of ``LAYOUTS``. What a program writes last, such as a card, a tool or an event file, is none.
+
+Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
+(``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), torchtune
+(``FullModelHFCheckpointer``), Orbax and torch.distributed.checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+# What Orbax has not finished has this in its name.
+TEMPORARY = ".orbax-checkpoint-tmp"
+# Endings of checkpoints that are files.
+FILES = (".ckpt", ".pth")
+# Logs, cards, tools and settings that programs write beside checkpoints.
+BESIDE = re.compile(
+    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$"
+    r"|^(?:latest\w*(?:\.txt)?|last_checkpoint|log\.txt|hparams\.\w+|(?:config|metrics)\.json)$"
+)
+# Where a file of the first name is, its library writes the second one last, into the same folder.
+MARKS: t.Final = (
+    (re.compile(r"\.distcp$"), ".metadata"),
+    (re.compile(r"^(?:optimizer|scheduler)\.pt$"), "trainer_state.json"),
+    (re.compile(r"^(?:optimizer|scheduler)\.bin$"), "random_states_0.pkl"),
+)
+
+
+class Saved(t.NamedTuple):
+    """A checkpoint: its path in the folder, and when it became complete (nanoseconds).
+
+    :ivar problem: what it lacks, empty for a whole one. :ivar is_current: a tracker of the program names it.
+    """
+
+    name: str
+    saved_at: int
+    layout: str = "files"
+    step: int | None = None
+    problem: str = ""
+    is_current: bool = False
+
+
+class Layout(t.NamedTuple):
+    """How one kind of program saves.
+
+    :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it.
+    :ivar step: the first group of this is the step, in its name. The number of an epoch is none.
+    :ivar mark: the file in it that is written last, empty where another sign says that it is whole.
+    :ivar each: of the files of ranks that are written last of all on a node; one of them has to be there.
+    :ivar tracker: the file beside it that names the newest whole one; it is written last.
+    :ivar tools: what else comes along.
+    :ivar by_name: the program takes the newest name when it resumes, whole or not.
+    :ivar known_by: by what a checkpoint was recognised, for people.
+    """
+
+    is_one: t.Callable[[str, t.Collection[str]], bool]
+    known_by: str
+    step: re.Pattern[str] = re.compile(r"(?<![0-9])(?<!epoch)(?<!epoch[-_=])([0-9]+)(?!.*[0-9])", re.IGNORECASE)
+    mark: str = ""
+    each: str = ""
+    tracker: str = ""
+    tools: tuple[str, ...] = ()
+    by_name: bool = False
+
+
+def _match_name(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
+    expression = re.compile(pattern)
+    return lambda name, _inside: bool(expression.search(name))
+
+
+def _match_content(*patterns: str) -> t.Callable[[str, t.Collection[str]], bool]:
+    expression = re.compile("|".join(patterns))
+    return lambda _name, inside: any(expression.search(item) for item in inside)
+
+
+# mp_rank_00_model_states.pt, bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, layer_00-model_00-model_states.pt
+_DEEPSPEED_PART: t.Final = re.compile(
+    r"(?:mp_rank_[0-9]+|layer_[0-9]+-model_[0-9]+|(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+)[-_](?:model|optim)"
+    r"_states\.pt$"
+)
+# In this order: the first that fits.
+LAYOUTS: t.Final[dict[str, Layout]] = {
+    # Its folders are renamed when they are whole.
+    "orbax": Layout(
+        lambda name, inside: TEMPORARY in name or not {"_CHECKPOINT_METADATA", "commit_success.txt"}.isdisjoint(inside),
+        "_CHECKPOINT_METADATA or commit_success.txt in it",
+    ),
+    # A program may name its folders (tags) as it likes; Accelerate's own is within a checkpoint of Accelerate.
+    "deepspeed": Layout(
+        lambda name, inside: (
+            bool(re.match("global_step[0-9]+$", name))
+            or (name != "pytorch_model" and any(map(_DEEPSPEED_PART.match, inside)))
+        ),
+        "its name, global_stepN, or *_model_states.pt in it",
+        re.compile(r"(?:^|step|iter|iteration)[-_=]?([0-9]+)$"),
+        tracker="latest",
+        tools=("zero_to_fp32.py",),
+    ),
+    "megatron": Layout(
+        _match_name(r"^iter_[0-9]{7,}$"), "its name, iter_N", tracker="latest_checkpointed_iteration.txt"
+    ),
+    # Its tracker holds the path of the file.
+    "mmengine": Layout(
+        _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"),
+        "its name, iter_N.pth or epoch_N.pth",
+        re.compile(r"^iter_([0-9]+)"),
+        tracker="last_checkpoint",
+    ),
+    "lightning": Layout(_match_name(r"\.ckpt$"), "its name, *.ckpt", re.compile("step[=_-]([0-9]+)"), by_name=True),
+    "dcp": Layout(
+        _match_content(r"^\.metadata$", r"\.distcp$"), ".metadata or *.distcp in it", mark=".metadata", by_name=True
+    ),
+    "accelerate": Layout(
+        _match_content(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"),
+        "random_states_N.pkl or optimizer.bin in it",
+        # With ``automatic_checkpoint_naming`` they are counted: checkpoint_N.
+        re.compile(r"(?:(?:^|step|iter|iteration)[-_=]?|checkpoint-)([0-9]+)$"),
+        mark="random_states_0.pkl",
+        each="random_states_*.pkl",
+        by_name=True,
+    ),
+    "transformers": Layout(
+        _match_name(r"^checkpoint-[0-9]+$"), "its name, checkpoint-N", mark="trainer_state.json", by_name=True
+    ),
+    # Its recipes write the weights, copy the model's other files beside them, then save the state; after the last step
+    # they save none.
+    "torchtune": Layout(
+        lambda name, inside: (
+            bool(re.match(r"(?:epoch|step)_[0-9]+$", name))
+            and ("recipe_state.pt" in inside or {"model.safetensors", "config.json"} <= set(inside))
+        ),
+        "its name, step_N or epoch_N, and recipe_state.pt or model.safetensors with config.json in it",
+        re.compile(r"^step_([0-9]+)"),
+        by_name=True,
+    ),
+    "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$"), "*.index.json in it"),
+}

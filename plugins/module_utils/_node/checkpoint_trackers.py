@@ -1,0 +1,108 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Small files that name the newest checkpoint beside them: what they say, and what that says of a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import typing as t
+
+from .checkpoint_table import Saved
+
+# Those of programs without a layout.
+_TRACKERS: t.Final = re.compile(r"^(?:latest\w*|last_checkpoint)(?:\.txt)?$")
+_MOST_SAID = 4096
+# What is said of a checkpoint without its mark or tracker.
+LAST: t.Final = "which is written last"
+UNNAMED: t.Final = "is not whole:"
+
+
+def is_unmarked(saved: Saved) -> bool:
+    """Return whether a checkpoint lacks its mark or tracker: one rank writes it, and nodes of others have none."""
+    return saved.problem.endswith((LAST, f"{LAST}, is not there"))
+
+
+def is_unnamed(saved: Saved) -> bool:
+    """Return whether a checkpoint lacks nothing but that a tracker names it."""
+    return saved.problem.startswith(UNNAMED)
+
+
+def follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None, at: int) -> tuple[str, bool]:
+    """Return why a tracker does not say that a checkpoint is whole, empty where it does, and whether it names this one.
+
+    What is older than the tracker was whole when a later one was named.
+    """
+    try:
+        said = tracker.read_text(errors="replace").strip()
+        written_at = tracker.stat().st_mtime_ns
+    except OSError:
+        return f"{UNNAMED} {tracker.name}, {LAST}, is not there", False
+    if os.path.basename(said) == place.name or (said.isdecimal() and int(said) == step):
+        return "", True
+    number = re.search("[0-9]+", said)
+    if at <= written_at or (number and step is not None and step < int(number[0])):
+        return "", False
+    return f"{UNNAMED} {tracker.name} names {said[:60] or 'nothing'}", False
+
+
+def follow_trackers(folder: pathlib.Path, saved: t.Sequence[Saved]) -> list[Saved]:
+    """Return checkpoints without a known layout as what names the newest one says: which it is, and what is not whole.
+
+    What was saved after it, and is named like it but for numbers, was not named yet.
+    """
+    found = list(saved)
+    for tracker in list_trackers(folder):
+        said, written_at = _read_tracker(tracker)
+        named = next((one for one in found if is_named(said, one.name)), None)
+        if named is None:
+            continue
+        kind, problem = _without_numbers(named.name), f"{UNNAMED} {tracker.name} names {said[:60]}"
+        for number, one in enumerate(found):
+            if one is named:
+                found[number] = one._replace(is_current=not one.problem)
+            elif not one.problem and one.saved_at > written_at and _without_numbers(one.name) == kind:
+                found[number] = one._replace(problem=problem)
+    return found
+
+
+def list_trackers(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return files that name a checkpoint beside them, as far as their names and sizes tell."""
+    with contextlib.suppress(OSError):
+        return sorted(
+            place
+            for place in folder.iterdir()
+            if _TRACKERS.match(place.name) and not place.is_symlink() and place.is_file()
+            if 0 < place.stat().st_size <= _MOST_SAID
+        )
+    return []
+
+
+def _read_tracker(tracker: pathlib.Path) -> tuple[str, int]:
+    """Return what it says, and when that was written (nanoseconds); nothing where it cannot be read."""
+    with contextlib.suppress(OSError):
+        return tracker.read_text(errors="replace").strip(), tracker.stat().st_mtime_ns
+    return "", 0
+
+
+def is_named(said: str, name: str) -> bool:
+    """Return whether a tracker names an entry: by its name or path, or by the last number in it."""
+    if not said.isdecimal():
+        return os.path.basename(said) == name
+    numbers = re.findall("[0-9]+", name)
+    return bool(numbers) and int(numbers[-1]) == int(said)
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub("[0-9]+", "#", name)
+
+
+def name_as(said: str, tracker: pathlib.Path, saved: Saved) -> str:
+    """Return how a tracker names a checkpoint beside it: by its step, its path or its name, as it did before."""
+    name = os.path.basename(saved.name)
+    if said.isdecimal():
+        return str(saved.step)
+    return str(tracker.with_name(name)) if os.path.isabs(said) else name
