@@ -52,7 +52,7 @@ def list_paths(folder: pathlib.Path) -> set[str]:
 def name_files(case: Case, node: str, *steps: int) -> set[str]:
     """Return the paths of the files that a node has of some steps, and the tracker."""
     tree = case.first if node == NODES[0] else case.second
-    found = {f"{case.name.format(step)}/{name}".rstrip("/") for step in steps for name in tree}
+    found = {case.path(step, name) for step in steps for name in tree}
     tracker = {str(pathlib.PurePath(case.name).with_name(case.tracker[0]))} if case.tracker[0] else set()
     return found | (tracker if node == NODES[0] else set())
 

@@ -45,7 +45,10 @@ def exchange(name: str, value: t.Any) -> list[t.Any]:
 def locate(step: int, temporary: str = "") -> dict[pathlib.Path, bytes]:
     """Return the files of this rank's part of a step."""
     place = FOLDER / f"{CASE['name'].format(step)}{temporary}"
-    return {place / name if name else place: content for name, content in PART.items()}
+    return {
+        pathlib.Path(os.path.normpath(os.path.join(place, name.format(step)))): content
+        for name, content in PART.items()
+    }
 
 
 def save(step: int) -> None:

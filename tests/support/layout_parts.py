@@ -47,6 +47,8 @@ def trainer(step: int, **changes: bytes | None) -> Tree:
 class Case(t.NamedTuple):
     """What the first and the second node write of a step, and what else the first one has then.
 
+    Names of files are in the checkpoint, empty for a file itself, or ``../NAME`` beside it.
+
     :ivar name: of the checkpoint; {0} is the step. :ivar tracker: the file beside it, and what it says.
     :ivar alone: what is written where the first node alone saves, where that is something else.
     :ivar temporary: what its name has at its end until it is whole.
@@ -61,6 +63,10 @@ class Case(t.NamedTuple):
     gathered: tuple[str, ...] = ()
     temporary: str = ""
 
+    def path(self, step: int, name: str) -> str:
+        """Return the path of a file of a step in the folder of checkpoints."""
+        return os.path.normpath(os.path.join(self.name, name).format(step))
+
 
 INDEX = json.dumps({"weight_map": {"a": "model-1-of-1.safetensors"}}).encode()
 _TRAINER: Tree = {"model.safetensors": SHARD, "optimizer.pt": ARCHIVE, "trainer_state.json": b"{}"}
@@ -68,6 +74,8 @@ _STATE: Tree = {"model.safetensors": SHARD, "optimizer.bin": ARCHIVE}
 _HF: Tree = {"model-1-of-1.safetensors": SHARD, "model.safetensors.index.json": INDEX}
 _TUNE: Tree = {"model.safetensors": SHARD, "config.json": b"{}", "recipe_state.pt": ARCHIVE}
 _ORBAX: Tree = {"default/_METADATA": b"x", "_CHECKPOINT_METADATA": b"{}"}
+TABLE = b"\0" * 40 + bytes.fromhex("57fb808b247547db")
+_TENSORFLOW: Tree = {"../ckpt-{0}.data-00000-of-00001": b"x" * 90, "": TABLE}
 CASES: dict[str, Case] = {
     "transformers": Case(
         "checkpoint-{0}", {**_TRAINER, "rng_state_0.pth": ARCHIVE}, {**_TRAINER, "rng_state_1.pth": ARCHIVE}
@@ -96,5 +104,20 @@ CASES: dict[str, Case] = {
     "orbax": Case("{0}", _ORBAX, _ORBAX, temporary=".orbax-checkpoint-tmp-1"),
     "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
     "torchtune": Case("step_{0}", _TUNE, _TUNE),
+    "tensorflow": Case(
+        "ckpt-{0}.index", _TENSORFLOW, _TENSORFLOW, ("checkpoint", 'model_checkpoint_path: "ckpt-{0}"\n')
+    ),
     "safetensors": Case("epoch_{0}", _HF, _HF),
 }
+
+
+def save_step(folder: pathlib.Path, case: Case, step: int, tree: Tree, *, tracks: bool) -> None:
+    """Write what a node has of a step, a second apart from other steps."""
+    place = folder / case.name.format(step)
+    written = {folder / case.path(step, name): content for name, content in tree.items()}
+    if tracks and case.tracker[0]:
+        written[place.with_name(case.tracker[0])] = case.tracker[1].format(step).encode()
+    for number, (path, content) in enumerate(written.items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (1000 + step, 1000 + step + number / 10))

@@ -105,7 +105,8 @@ def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
 
 
 def family(name: str) -> str:
-    """Return what the names of a program's checkpoints have in common: all but their numbers."""
+    """Return what the names of a program's checkpoints have in common: all but their numbers, and of which part."""
+    name = checkpoint_table.name_whole(name)
     for ending in checkpoint_table.UNFINISHED:
         name = name.removesuffix(ending)
     return re.sub("[0-9]+", "#", name)
@@ -134,8 +135,14 @@ def _find_candidates(name: str, held: t.Mapping[str, t.Sequence[Entry]]) -> list
         return []
     entries = [entry for found in held.values() for entry in found if entry.whole]
     written = [entry for entry in entries if entry.is_written_here] or entries
-    newest = sorted({entry.name: entry for entry in written}.values(), key=lambda entry: (entry.saved_at, entry.name))
-    return newest[-1:] if not newest or newest[-1].proven else newest[:-3:-1]
+    by_name = {entry.name: entry for entry in written}
+    heads = [entry for entry in by_name.values() if checkpoint_table.name_whole(entry.name) == entry.name]
+    newest = sorted(heads, key=lambda entry: (entry.saved_at, entry.name))
+    chosen = newest[-1:] if not newest or newest[-1].proven else newest[:-3:-1]
+    # Of several files that are one checkpoint the one that says so comes last.
+    parts = (entry for entry in by_name.values() if entry not in heads)
+    names = {entry.name for entry in chosen}
+    return [*(part for part in parts if checkpoint_table.name_whole(part.name) in names), *chosen]
 
 
 def _is_the_same(held: t.Mapping[str, t.Sequence[Entry]]) -> bool:

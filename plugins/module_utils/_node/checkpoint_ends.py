@@ -30,6 +30,13 @@ def is_archive(place: pathlib.Path) -> bool:
         return handle.read(4) == _ZIP
 
 
+def ends_with(place: pathlib.Path, end: bytes) -> bool:
+    """Return whether the last bytes of a file are these."""
+    with place.open("rb") as handle:
+        handle.seek(max(0, place.stat().st_size - len(end)))
+        return handle.read() == end
+
+
 @functools.lru_cache(maxsize=4096)
 def _lacks_end(path: str, size: int, _at: int) -> bool:
     """Return whether a file lacks its end: an archive (torch.save) without its directory, safetensors, JSON."""

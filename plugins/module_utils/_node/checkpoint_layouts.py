@@ -19,7 +19,7 @@ import re
 import typing as t
 
 from . import checkpoint_ends, checkpoint_trackers
-from .checkpoint_table import BESIDE, FILES, LAYOUTS, MARKS, TEMPORARY, UNFINISHED, Saved
+from .checkpoint_table import BESIDE, LAYOUTS, MARKS, TEMPORARY, UNFINISHED, Layout, Saved
 
 # Lightning's is the deepest: lightning_logs/version_0/checkpoints/NAME.ckpt, in a folder of the program.
 _DEPTH = 5
@@ -42,31 +42,58 @@ def find(folder: pathlib.Path, only: str = "") -> list[Saved]:
 
 def recognise(place: pathlib.Path, only: str = "") -> str:
     """Return the name of the layout of which a path is a checkpoint, empty for none."""
-    inside: list[str] = []
+    inside: list[str] | None = None
     with contextlib.suppress(OSError):
-        if place.is_dir():
-            inside = os.listdir(place)
-        elif not place.name.endswith(FILES):
-            # All others are folders.
-            return ""
-    names = (only,) if only else tuple(LAYOUTS)
-    return next((name for name in names if LAYOUTS[name].is_one(place.name, inside)), "")
+        inside = os.listdir(place) if place.is_dir() else None
+    for name in (only,) if only else LAYOUTS:
+        layout, within = LAYOUTS[name], inside
+        if within is None and layout.ending and place.name.endswith(layout.ending):
+            within = [part.name for part in _list_parts(place, layout)]
+        if within is not None and layout.is_one(place.name, within):
+            return name
+    return ""
 
 
 def find_reported(folder: pathlib.Path, path: str) -> str:
     """Return the checkpoint of a known layout to which a path below ``folder`` belongs, else the path's first part."""
     parts = pathlib.PurePosixPath(path).parts
     tops = (pathlib.PurePosixPath(*parts[:count]) for count in range(1, min(len(parts), _DEPTH) + 1))
-    return next((str(top) for top in tops if recognise(folder / top)), parts[0] if parts else "")
+    endings = ("", *(layout.ending for layout in LAYOUTS.values() if layout.parts))
+    names = (f"{top}{ending}" for top in tops for ending in endings)
+    return next((name for name in names if recognise(folder / name)), parts[0] if parts else "")
+
+
+def list_parts(place: pathlib.Path) -> list[pathlib.Path]:
+    """Return the other files of a checkpoint that is several files beside each other; none of any other."""
+    layout = LAYOUTS.get(recognise(place))
+    return _list_parts(place, layout) if layout else []
+
+
+def _list_parts(place: pathlib.Path, layout: Layout) -> list[pathlib.Path]:
+    if not layout.parts:
+        return []
+    stem = layout.stem(place.name)
+    with contextlib.suppress(OSError):
+        names = sorted(name for name in os.listdir(place.parent) if name.startswith(stem))
+        return [place.with_name(name) for name in names if layout.parts.fullmatch(name, len(stem))]
+    return []
+
+
+def size_of(place: pathlib.Path) -> int:
+    """Return the bytes of a checkpoint: a file, files beside each other, or a folder."""
+    if not place.is_dir():
+        return sum(path.stat().st_size for path in (place, *list_parts(place)))
+    return sum(os.stat(os.path.join(top, name)).st_size for top, _folders, names in os.walk(place) for name in names)
 
 
 def list_beside(folder: pathlib.Path, saved: Saved) -> list[str]:
-    """Return the paths in the folder that come along with a checkpoint, such as the tracker that names it."""
+    """Return the paths in the folder that come along with a checkpoint: the tracker that names it, tools, its parts."""
     layout = LAYOUTS.get(saved.layout)
     if layout is None:
         return [tracker.name for tracker in checkpoint_trackers.list_trackers(folder)] if saved.is_current else []
     place = pathlib.PurePosixPath(saved.name).parent
-    names = [*([layout.tracker] if saved.is_current else []), *layout.tools]
+    parts = [part.name for part in _list_parts(folder / saved.name, layout)]
+    names = [*([layout.tracker] if saved.is_current else []), *layout.tools, *parts]
     return [str(place / name) for name in names if (folder / place / name).is_file()]
 
 
@@ -112,14 +139,16 @@ def _judge(folder: pathlib.Path, path: str, name: str) -> Saved:
         return Saved(path, t.cast(int, marked_at), name, step)
     listed = list_files(place)
     at = marked_at or max((place.joinpath(item).stat().st_mtime_ns for item in listed), default=changed_at)
-    problem, is_current = find_problem(place, listed, name), False
+    problem, is_current = find_problem(place, listed, name) or _find_missing_part(place, layout), False
     if marked_at and not problem:
         if len(_whole) > _MOST:
             _whole.clear()
         _whole[str(place)] = name, changed_at, marked_at
     if layout.tracker:
-        missing, is_current = checkpoint_trackers.follow_tracker(place.with_name(layout.tracker), place, step, at)
-        problem = problem or missing
+        tracker = place.with_name(layout.tracker)
+        missing, is_current = checkpoint_trackers.follow_tracker(tracker, layout, place.name, step, at)
+        # What shows its own end is whole before it is named.
+        problem = problem or (missing if not layout.end else "")
     return Saved(path, at, name, step, problem, is_current and not problem)
 
 
@@ -134,7 +163,7 @@ def find_tracker_problem(folder: pathlib.Path) -> str:
     for name, layout in LAYOUTS.items():
         place = folder / layout.tracker
         if layout.tracker and place.is_file() and not any(saved.is_current for saved in find(folder, name)):
-            said = place.read_text(errors="replace").strip()[:60]
+            said = checkpoint_trackers.read_named(place, layout)[:60]
             if re.search("[0-9]", said) and not _names_another(place, said):
                 return f"{layout.tracker} names {said}, which is not there or not whole"
     return ""
@@ -148,9 +177,8 @@ def mend_trackers(folder: pathlib.Path) -> None:
         whole = [saved for saved in found if not saved.problem]
         if whole and not any(saved.is_current for saved in whole):
             newest = max(whole, key=lambda saved: saved.step or 0)
-            said = tracker.read_text(errors="replace").strip()
-            if not _names_another(tracker, said):
-                tracker.write_text(checkpoint_trackers.name_as(said, tracker, newest))
+            if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout)):
+                checkpoint_trackers.write_named(tracker, layout, newest)
 
 
 def _names_another(tracker: pathlib.Path, said: str) -> bool:
@@ -193,6 +221,17 @@ def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     if torn is not None:
         return f"is half saved: {torn or place.name} lacks its end"
     return _find_missing_shard(place, listed) or _find_missing_mark(listed, layout)
+
+
+def _find_missing_part(place: pathlib.Path, layout: Layout) -> str:
+    """Return what is not there of the files of a checkpoint, or lacks its end."""
+    if layout.end and not checkpoint_ends.ends_with(place, layout.end):
+        return f"is half saved: {place.name} lacks its end"
+    parts = _list_parts(place, layout)
+    counts = [int(found["count"]) for part in parts if layout.parts and (found := layout.parts.search(part.name))]
+    if counts and len(parts) < max(counts):
+        return f"is half saved: it has {len(parts)} of {max(counts)} parts ({parts[0].name})"
+    return ""
 
 
 def _find_missing_mark(listed: Sizes, layout: str) -> str:

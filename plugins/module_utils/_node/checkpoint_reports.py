@@ -16,7 +16,7 @@ import re
 import time
 import typing as t
 
-from . import checkpoint_copies, checkpoint_store, checkpoints, files
+from . import checkpoint_copies, checkpoint_layouts, checkpoint_store, checkpoints, files
 from .checkpoint_table import Saved
 from .pod_log import Tail
 
@@ -134,7 +134,7 @@ class CheckpointReports:
         found: dict[_Version, int] = {}
         for saved in checkpoints.list_complete(self.folder, self.form):
             with contextlib.suppress(OSError):
-                found[saved.name, saved.saved_at] = size_of(self.folder / saved.name)
+                found[saved.name, saved.saved_at] = checkpoint_layouts.size_of(self.folder / saved.name)
         return found
 
     def _find_unreported(self, last: bool) -> str:
@@ -181,7 +181,9 @@ def _judge_reported(
 
     def exists(path: str) -> bool:
         name = checkpoints.reported_name(folder, {"checkpoint_step": 0, "path": path})
-        return os.path.exists(path) and (form != "dcp" or not name or name in marked)
+        # A program may name what several files have in common.
+        is_there = os.path.exists(path) or (name and (folder / name).exists())
+        return bool(is_there) and (form != "dcp" or not name or name in marked)
 
     newest, *others = [*reversed(list(reported.items()))] or [(0, "")]
     if not os.path.isabs(newest[1]) or exists(newest[1]):
@@ -219,10 +221,3 @@ class MissingWatch:
         told = {"kind": "checkpoint_missing", **found} if found else told
         with contextlib.suppress(OSError):
             files.append_json(self._events, {"at": time.time(), "node": self._node, **told})
-
-
-def size_of(path: pathlib.Path) -> int:
-    """Return the bytes of a checkpoint, a file or a folder."""
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(os.stat(os.path.join(top, name)).st_size for top, _folders, names in os.walk(path) for name in names)

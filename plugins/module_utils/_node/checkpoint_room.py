@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from . import checkpoint_copies, checkpoints, files, host_blobs
-from .checkpoint_reports import size_of
+from .checkpoint_layouts import size_of
 
 if t.TYPE_CHECKING:
     from .checkpoint_table import Saved

@@ -14,7 +14,7 @@ import pathlib
 import re
 import typing as t
 
-from . import checkpoint_copies, checkpoint_trackers, checkpoints
+from . import checkpoint_copies, checkpoint_layouts, checkpoint_trackers, checkpoints
 
 _NUMBER: t.Final = re.compile("[0-9]+")
 # How many nodes a problem names.
@@ -78,7 +78,8 @@ def list_held(folder: pathlib.Path, form: str, reported: str = "") -> list[Held]
         wrote = entry._replace(own=[path for path in entry.own if path in inside]).is_written_here
         # Of the files, which keep it when they are copied: a folder does not.
         at = max((about[1] for about in inside.values()), default=saved.saved_at)
-        size = sum(about[0] for about in inside.values())
+        parts = checkpoint_layouts.list_parts(folder / saved.name)
+        size = sum(about[0] for about in inside.values()) + sum(part.stat().st_size for part in parts)
         whole = not saved.problem or saved.name == reported
         unmarked = checkpoint_trackers.is_unmarked(saved)
         found.append(Held(saved.name, at, size, wrote, whole, unmarked, saved.is_current))

@@ -43,12 +43,18 @@ def describe_files(
 ) -> list[Listed]:
     """Return ``{path, size, mode, changed, sha256}`` of a checkpoint's files; a single file has the path ``""``.
 
-    :param beside: paths in ``folder`` that come along, marked so; the last are written last.
+    :param beside: paths in ``folder`` that come along, marked so; the last are written last. Those of the checkpoint
+        itself, which is several files, are marked ``part``.
     :raises ChangedError: when it is not made of files that stay as they are.
     """
     try:
         found = [path] if not path.is_dir() else sorted(_walk(path))
-        more = [{**_describe(folder, folder / name), "beside": True} for name in beside] if folder else []
+        parts = checkpoint_layouts.list_parts(path)
+        more = (
+            [{**_describe(folder, folder / name), "beside": True, "part": folder / name in parts} for name in beside]
+            if folder
+            else []
+        )
         return [*(_describe(path, place) for place in found), *more]
     except FileNotFoundError as exc:
         raise ChangedError(f"{path.name} was removed while it was read") from exc
@@ -186,9 +192,12 @@ def _is_inside(name: str) -> bool:
 
 def is_whole(folder: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> bool:
     """Return whether a local checkpoint has the content that a manifest says; what lies beside it may be newer."""
-    wanted = {item["path"]: (item["size"], item["sha256"]) for item in manifest["files"] if not item.get("beside")}
+    own = [item for item in manifest["files"] if item.get("part") or not item.get("beside")]
+    wanted = {item["path"]: (item["size"], item["sha256"]) for item in own}
+    parts = [item["path"] for item in own if item.get("part")]
     try:
-        found = {item["path"]: (item["size"], item["sha256"]) for item in describe_files(folder / manifest["name"])}
+        listed = describe_files(folder / manifest["name"], folder, parts)
+        found = {item["path"]: (item["size"], item["sha256"]) for item in listed}
     except (OSError, ChangedError):
         return False
     return found == wanted
@@ -333,10 +342,10 @@ def _place(incoming: pathlib.Path, place: pathlib.Path, manifest: t.Mapping[str,
 def set_aside(folder: pathlib.Path, names: t.Sequence[str]) -> None:
     """Rename checkpoints so that a program does not find them: they are newer than what all nodes have."""
     for name in names:
-        place = folder / name
-        hidden = place.with_name(f".{place.name}.newer")
-        remove(hidden)
-        place.rename(hidden)
+        for place in (folder / name, *checkpoint_layouts.list_parts(folder / name)):
+            hidden = place.with_name(f".{place.name}.newer")
+            remove(hidden)
+            place.rename(hidden)
     if names:
         checkpoint_layouts.mend_trackers(folder)
 

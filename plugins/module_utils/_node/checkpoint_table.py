@@ -7,7 +7,9 @@ Each layout is one entry of ``LAYOUTS``. What a program writes last, such as a c
 
 Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
 (``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), torchtune
-(``FullModelHFCheckpointer``), Orbax and torch.distributed.checkpoint.
+(``FullModelHFCheckpointer``), Orbax, torch.distributed.checkpoint and TensorFlow
+(``tensorflow/python/checkpoint/checkpoint_management.py``, ``tensorflow/core/util/tensor_bundle/tensor_bundle.cc``:
+``MergeBundles``, ``tensorflow/core/lib/io/format.h``).
 """
 
 from __future__ import annotations
@@ -18,8 +20,6 @@ import typing as t
 UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 # What Orbax has not finished has this in its name.
 TEMPORARY = ".orbax-checkpoint-tmp"
-# Endings of checkpoints that are files.
-FILES = (".ckpt", ".pth")
 # Logs, cards, tools and settings that programs write beside checkpoints.
 BESIDE = re.compile(
     r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$"
@@ -50,11 +50,17 @@ class Saved(t.NamedTuple):
 class Layout(t.NamedTuple):
     """How one kind of program saves.
 
-    :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it.
+    :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it; of a file
+        with parts those are the names of its parts.
     :ivar step: the first group of this is the step, in its name. The number of an epoch is none.
+    :ivar ending: of the names of checkpoints that are files, empty where all are folders.
+    :ivar parts: of a checkpoint that is several files beside each other: the others, after what the names have in
+        common; a group ``count`` says how many there are. The one with ``ending`` is written last.
+    :ivar end: the last bytes of a file that was written to its end. With them it is whole before a tracker names it.
     :ivar mark: the file in it that is written last, empty where another sign says that it is whole.
     :ivar each: of the files of ranks that are written last of all on a node; one of them has to be there.
     :ivar tracker: the file beside it that names the newest whole one; it is written last.
+    :ivar says: where it does: the first group of this is a name, a path or a step.
     :ivar tools: what else comes along.
     :ivar by_name: the program takes the newest name when it resumes, whole or not.
     :ivar known_by: by what a checkpoint was recognised, for people.
@@ -63,11 +69,28 @@ class Layout(t.NamedTuple):
     is_one: t.Callable[[str, t.Collection[str]], bool]
     known_by: str
     step: re.Pattern[str] = re.compile(r"(?<![0-9])(?<!epoch)(?<!epoch[-_=])([0-9]+)(?!.*[0-9])", re.IGNORECASE)
+    ending: str = ""
+    parts: re.Pattern[str] | None = None
+    end: bytes = b""
     mark: str = ""
     each: str = ""
     tracker: str = ""
+    says: re.Pattern[str] = re.compile(r"\s*(\S(?:.*\S)?)\s*", re.DOTALL)
     tools: tuple[str, ...] = ()
     by_name: bool = False
+
+    def stem(self, name: str) -> str:
+        """Return what the files of a checkpoint have in common in their names, and how its program names it."""
+        return name.removesuffix(self.ending) if self.parts else name
+
+
+def name_whole(name: str) -> str:
+    """Return the name of the checkpoint of which a file is a part, by its name; any other name as it is."""
+    for layout in LAYOUTS.values():
+        found = layout.parts.search(name) if layout.parts else None
+        if found:
+            return f"{name[: found.start()]}{layout.ending}"
+    return name
 
 
 def _match_name(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
@@ -111,9 +134,12 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"),
         "its name, iter_N.pth or epoch_N.pth",
         re.compile(r"^iter_([0-9]+)"),
+        ending=".pth",
         tracker="last_checkpoint",
     ),
-    "lightning": Layout(_match_name(r"\.ckpt$"), "its name, *.ckpt", re.compile("step[=_-]([0-9]+)"), by_name=True),
+    "lightning": Layout(
+        _match_name(r"\.ckpt$"), "its name, *.ckpt", re.compile("step[=_-]([0-9]+)"), ending=".ckpt", by_name=True
+    ),
     "dcp": Layout(
         _match_content(r"^\.metadata$", r"\.distcp$"), ".metadata or *.distcp in it", mark=".metadata", by_name=True
     ),
@@ -139,6 +165,19 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         "its name, step_N or epoch_N, and recipe_state.pt or model.safetensors with config.json in it",
         re.compile(r"^step_([0-9]+)"),
         by_name=True,
+    ),
+    # The parts get their names when they are whole, then the index is written; the tracker names what the files have in
+    # common. The number is that of a save, but for ``tf.compat.v1.train.Saver``. Until then they are in NAME_temp.
+    "tensorflow": Layout(
+        lambda name, inside: bool(inside) and bool(re.match(r"(?!part-[0-9]{5}-of-[0-9]{5}\.).+\.index$", name)),
+        "NAME.index with NAME.data-N-of-M beside it",
+        re.compile(r"^model\.ckpt-([0-9]+)\.index$"),
+        ending=".index",
+        parts=re.compile(r"\.data-[0-9]{5}-of-(?P<count>[0-9]{5})$"),
+        # kTableMagicNumber, in its two halves of 32 bits.
+        end=bytes.fromhex("57fb808b247547db"),
+        tracker="checkpoint",
+        says=re.compile(r'^model_checkpoint_path: "([^"]+)"', re.MULTILINE),
     ),
     "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$"), "*.index.json in it"),
 }

@@ -11,7 +11,7 @@ import pathlib
 import re
 import typing as t
 
-from .checkpoint_table import Saved
+from .checkpoint_table import LAYOUTS, Layout, Saved
 
 # Those of programs without a layout.
 _TRACKERS: t.Final = re.compile(r"^(?:latest\w*|last_checkpoint)(?:\.txt)?$")
@@ -31,22 +31,41 @@ def is_unnamed(saved: Saved) -> bool:
     return saved.problem.startswith(UNNAMED)
 
 
-def follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None, at: int) -> tuple[str, bool]:
+def follow_tracker(tracker: pathlib.Path, layout: Layout, name: str, step: int | None, at: int) -> tuple[str, bool]:
     """Return why a tracker does not say that a checkpoint is whole, empty where it does, and whether it names this one.
 
     What is older than the tracker was whole when a later one was named.
+
+    :param name: of the checkpoint beside the tracker. :param at: when it was saved (nanoseconds).
     """
     try:
-        said = tracker.read_text(errors="replace").strip()
-        written_at = tracker.stat().st_mtime_ns
+        said, written_at = read_named(tracker, layout), tracker.stat().st_mtime_ns
     except OSError:
         return f"{UNNAMED} {tracker.name}, {LAST}, is not there", False
-    if os.path.basename(said) == place.name or (said.isdecimal() and int(said) == step):
+    if os.path.basename(said) in (name, layout.stem(name)) or (said.isdecimal() and int(said) == step):
         return "", True
     number = re.search("[0-9]+", said)
     if at <= written_at or (number and step is not None and step < int(number[0])):
         return "", False
     return f"{UNNAMED} {tracker.name} names {said[:60] or 'nothing'}", False
+
+
+def read_named(tracker: pathlib.Path, layout: Layout) -> str:
+    """Return what a tracker of a layout names, empty where it names nothing.
+
+    :raises OSError: when it cannot be read.
+    """
+    found = layout.says.search(tracker.read_text(errors="replace"))
+    return found[1] if found else ""
+
+
+def write_named(tracker: pathlib.Path, layout: Layout, saved: Saved) -> None:
+    """Have a tracker name another checkpoint beside it; what else it says stays."""
+    text = tracker.read_text(errors="replace")
+    found = layout.says.search(text)
+    if found:
+        named = _name_as(found[1], tracker, saved)
+        tracker.write_text(f"{text[: found.start(1)]}{named}{text[found.end(1) :]}")
 
 
 def follow_trackers(folder: pathlib.Path, saved: t.Sequence[Saved]) -> list[Saved]:
@@ -100,9 +119,9 @@ def _without_numbers(name: str) -> str:
     return re.sub("[0-9]+", "#", name)
 
 
-def name_as(said: str, tracker: pathlib.Path, saved: Saved) -> str:
+def _name_as(said: str, tracker: pathlib.Path, saved: Saved) -> str:
     """Return how a tracker names a checkpoint beside it: by its step, its path or its name, as it did before."""
-    name = os.path.basename(saved.name)
+    name = LAYOUTS[saved.layout].stem(os.path.basename(saved.name))
     if said.isdecimal():
         return str(saved.step)
     return str(tracker.with_name(name)) if os.path.isabs(said) else name

@@ -101,6 +101,12 @@ def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
     return checkpoint_layouts.find_reported(folder, os.path.relpath(path, own)) if inside else ""
 
 
+def call(saved: Saved) -> str:
+    """Return what a program calls a checkpoint: its path in the folder, or what its files have in common."""
+    layout = checkpoint_table.LAYOUTS.get(saved.layout)
+    return layout.stem(saved.name) if layout else saved.name
+
+
 def note_resumed(folder: pathlib.Path, name: str) -> None:
     """Note from which checkpoint a program gets word to resume: it may read there as long as it runs.
 
@@ -232,10 +238,13 @@ def _read_names(place: pathlib.Path) -> list[str]:
 
 
 def _remove(path: pathlib.Path) -> bool:
-    """Remove a checkpoint; a folder that is removed in part does not count as complete."""
+    """Remove a checkpoint; what is removed in part does not count as complete."""
     try:
         if not path.is_dir():
+            parts = checkpoint_layouts.list_parts(path)
             path.unlink()
+            for part in parts:
+                part.unlink(missing_ok=True)
             return True
         path = path.rename(path.with_name(f".{path.name}.incomplete"))
         shutil.rmtree(path, ignore_errors=True)

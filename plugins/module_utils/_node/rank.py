@@ -100,7 +100,7 @@ def _list_resume_args() -> list[str]:
     found = checkpoints.list_complete(pathlib.Path(folder), rules["format"])
     if not found:
         return []
-    place = os.path.join(folder, found[0].name)
+    place = os.path.join(folder, checkpoints.call(found[0]))
     if any("{checkpoint}" in item for item in rules["args"]):
         checkpoints.note_resumed(pathlib.Path(folder), found[0].name)
     return [_fill_checkpoint_dir(item.replace("{checkpoint}", place)) for item in rules["args"]]

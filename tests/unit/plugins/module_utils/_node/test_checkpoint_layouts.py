@@ -17,9 +17,23 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoints,
     host_preflight,
 )
-from ansible_collections.muster.training.tests.support.layout_parts import ARCHIVE, SHARD, Tree, build, trainer, zero
+from ansible_collections.muster.training.tests.support.layout_parts import (
+    ARCHIVE,
+    SHARD,
+    TABLE,
+    Tree,
+    build,
+    trainer,
+    zero,
+)
 
 INDEX = json.dumps({"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}).encode()
+
+
+def bundle(number: int, name: str = "ckpt") -> Tree:
+    """Return a checkpoint of TensorFlow, in the order in which its files get their names."""
+    parts = {f"{name}-{number}.data-0000{part}-of-00002": b"12345678" for part in (0, 1)}
+    return {**parts, f"{name}-{number}.index": TABLE}
 
 
 CARD: Tree = {"runs/Nov27_host/events.out.tfevents.1": b"x" * 88, "README.md": b"---", "training.log": b"step 20"}
@@ -96,6 +110,19 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
         "step_20",
         20,
         [],
+    ),
+    "tensorflow": (
+        {
+            **bundle(10),
+            **bundle(20),
+            # As CheckpointManager writes it.
+            "checkpoint": b'model_checkpoint_path: "ckpt-20"\nall_model_checkpoint_paths: "ckpt-10"\n'
+            b'all_model_checkpoint_paths: "ckpt-20"\nall_model_checkpoint_timestamps: 1.5\n',
+            "ckpt-30_temp/part-00000-of-00001.data-00000-of-00001": b"x",
+        },
+        "ckpt-20.index",
+        None,
+        ["checkpoint", "ckpt-20.data-00000-of-00002", "ckpt-20.data-00001-of-00002"],
     ),
     "safetensors": (
         {
@@ -222,6 +249,16 @@ HALF: dict[str, tuple[Tree, str, str]] = {
         },
         "step_10",
         "step_20 is half saved: recipe_state.pt lacks its end",
+    ),
+    "TensorFlow, whose index was cut": (
+        {**bundle(1), "checkpoint": b'model_checkpoint_path: "ckpt-1"', **bundle(2), "ckpt-2.index": TABLE[:30]},
+        "ckpt-1.index",
+        "",
+    ),
+    "TensorFlow, of which a part is missing": (
+        {**bundle(2), "ckpt-2.data-00000-of-00002": b"", "ckpt-9.data-00000-of-00001": b"x"},
+        "ckpt-2.index",
+        "",
     ),
     "accelerate": (
         {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/model.safetensors": SHARD},
@@ -368,3 +405,27 @@ def test_the_ranks_that_saved_a_part_each_are_counted(tmp_path: pathlib.Path, pr
     wanted = {"folder": str(tmp_path), "format": "auto"}
     assert host_preflight.find_checkpoint(wanted, tmp_path)["world_size"] is None, "nothing of it is whole"
     assert checkpoint_layouts.count_ranks(tmp_path / "model.pt") is None
+
+
+def test_files_beside_each_other_are_one_checkpoint(tmp_path: pathlib.Path) -> None:
+    """Its size is that of all, all are removed and hidden together, and its program's name of it is theirs."""
+    folder = build(tmp_path / "c", {**bundle(10), **bundle(20), "checkpoint": b'model_checkpoint_path: "ckpt-20"'})
+    newest, older = checkpoints.list_complete(folder, "auto")
+    assert (newest.name, checkpoints.call(newest), older.name) == ("ckpt-20.index", "ckpt-20", "ckpt-10.index")
+    assert checkpoint_layouts.size_of(folder / newest.name) == 2 * 8 + len(TABLE)
+    for path in ("ckpt-20", "ckpt-20.index"):
+        line = {"checkpoint_step": 20, "path": str(folder / path)}
+        assert checkpoints.reported_name(folder, line) == "ckpt-20.index"
+    (folder / "ckpt-20.data-00001-of-00002").unlink()
+    newest = checkpoint_layouts.find(folder)[0]
+    assert newest.problem == "is half saved: it has 1 of 2 parts (ckpt-20.data-00000-of-00002)"
+    build(folder, bundle(20))
+    assert checkpoints.Pruner(folder, "auto", 1, leads=True, metrics=tmp_path / "m").step() == ["ckpt-10.index"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["checkpoint", *bundle(20)])
+
+
+def test_the_number_of_a_save_is_no_step(tmp_path: pathlib.Path) -> None:
+    """``tf.train.Checkpoint`` counts its saves; ``tf.compat.v1.train.Saver`` gets the step."""
+    build(tmp_path, {**bundle(10), **bundle(30, "model.ckpt"), "faiss.index": b"x", "ckpt-40.index": TABLE})
+    found = {saved.name: (saved.layout, saved.step, saved.problem) for saved in checkpoint_layouts.find(tmp_path)}
+    assert found == {"ckpt-10.index": ("tensorflow", None, ""), "model.ckpt-30.index": ("tensorflow", 30, "")}

@@ -8,7 +8,6 @@ Of a new layout it has to be said here what each node has.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import typing as t
 
@@ -21,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoints,
     host_results,
 )
-from ansible_collections.muster.training.tests.support.layout_parts import CASES, Case, Tree
+from ansible_collections.muster.training.tests.support.layout_parts import CASES, Case, save_step
 
 NODES = ("a", "b")
 
@@ -30,24 +29,12 @@ def test_every_layout_is_tried_without_a_shared_folder() -> None:
     assert set(CASES) == set(checkpoint_table.LAYOUTS)
 
 
-def save(folder: pathlib.Path, case: Case, step: int, tree: Tree, *, tracks: bool) -> None:
-    """Write what a node has of a step, a second apart from other steps."""
-    place = folder / case.name.format(step)
-    written = {place / name if name else place: content for name, content in tree.items()}
-    if tracks and case.tracker[0]:
-        written[place.with_name(case.tracker[0])] = case.tracker[1].format(step).encode()
-    for number, (path, content) in enumerate(written.items()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        os.utime(path, (1000 + step, 1000 + step + number / 10))
-
-
 def save_parts(root: pathlib.Path, case: Case, first: t.Sequence[int], second: t.Sequence[int]) -> None:
     """Write parts of steps: of a rank each. A tracker is written by the first."""
     for step in first:
-        save(root / "a", case, step, case.first, tracks=True)
+        save_step(root / "a", case, step, case.first, tracks=True)
     for step in second:
-        save(root / "b", case, step, case.second, tracks=False)
+        save_step(root / "b", case, step, case.second, tracks=False)
 
 
 def choose(root: pathlib.Path) -> checkpoint_sets.CheckpointSet:
@@ -80,7 +67,7 @@ def test_the_newest_step_of_which_each_node_has_a_part_is_chosen(tmp_path: pathl
     save_parts(tmp_path, case, (10, 20), (10, 20))
     name = case.name.format(20)
     assert choose(tmp_path) == checkpoint_sets.CheckpointSet({"a": (name,), "b": (name,)})
-    save(tmp_path / "a", case, 30, case.first, tracks=False)
+    save_step(tmp_path / "a", case, 30, case.first, tracks=False)
     found = choose(tmp_path)
     assert (dict(found.names), found.problem) == ({"a": (name,), "b": (name,)}, "")
 
@@ -94,7 +81,7 @@ def test_parts_stay_on_their_nodes_and_each_is_fetched(tmp_path: pathlib.Path, l
     name = case.name.format(20)
     for node, tree in (("a", case.first), ("b", case.second)):
         beside = {str(pathlib.PurePath(name).with_name(case.tracker[0]))} if node == "a" and case.tracker[0] else set()
-        assert fetch(tmp_path, node, [name]) == {f"{name}/{path}".rstrip("/") for path in tree} | beside
+        assert fetch(tmp_path, node, [name]) == {case.path(20, path) for path in tree} | beside
 
 
 @pytest.mark.parametrize("layout", CASES)
@@ -121,12 +108,12 @@ def test_one_part_of_the_newest_does_not_take_the_last_common_one(tmp_path: path
 def test_what_one_node_alone_saved_is_copied_with_its_tracker(tmp_path: pathlib.Path, layout: str) -> None:
     case = CASES[layout]
     for step in (10, 20):
-        save(tmp_path / "a", case, step, case.alone or case.first, tracks=True)
+        save_step(tmp_path / "a", case, step, case.alone or case.first, tracks=True)
     assert dict(choose(tmp_path).names) == {"a": (case.name.format(20),)}
     plan = checkpoint_copies.plan_copies(list_entries(tmp_path))
     assert not plan.in_parts and list(plan.copies) == ["b"]
     copied = {f"{copy.entry.name}/{path}".rstrip("/") for copy in plan.copies["b"] for path in copy.missing}
     name = case.name.format(20)
-    wanted = {f"{name}/{path}".rstrip("/") for path in case.alone or case.first}
+    wanted = {case.path(20, path) for path in case.alone or case.first}
     wanted |= {str(pathlib.PurePath(name).with_name(case.tracker[0]))} if case.tracker[0] else set()
     assert wanted <= copied, plan.copies

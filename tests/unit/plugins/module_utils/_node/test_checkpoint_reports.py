@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_r
     MissingWatch,
     find_missing,
 )
+from ansible_collections.muster.training.tests.support.layout_parts import CASES, save_step
 
 
 class Program:
@@ -159,6 +160,16 @@ def test_a_reported_checkpoint_that_is_not_there(
     program.printed.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"checkpoint_step": 99, "pa')
     found = find_missing(program.printed, program.folder, form)
     assert (found and (found["checkpoint_step"], (found["there"] or {}).get("step"))) == missing
+
+
+def test_what_files_have_in_common_is_there_as_they_are(tmp_path: pathlib.Path) -> None:
+    """``CheckpointManager.save`` returns it, and there is no file of that name."""
+    folder, metrics = tmp_path / "c", tmp_path / "metrics.jsonl"
+    save_step(folder, CASES["tensorflow"], 10, CASES["tensorflow"].first, tracks=True)
+    metrics.write_text(json.dumps({"checkpoint_step": 10, "path": str(folder / "ckpt-10")}) + "\n")
+    assert find_missing(metrics, folder, "auto") is None
+    (folder / "ckpt-10.index").unlink()
+    assert (find_missing(metrics, folder, "auto") or {})["checkpoint_step"] == 10
 
 
 def test_a_node_without_metrics_misses_nothing(tmp_path: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import typing as t
 
 import pytest
@@ -16,10 +17,12 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoint_layouts,
     checkpoint_store,
+    checkpoints,
     s3_client,
 )
-from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_layouts import Saved
+from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_table import Saved
 from ansible_collections.muster.training.tests.fakes import object_store
+from ansible_collections.muster.training.tests.support.layout_parts import CASES, save_step
 
 SLOT_PARTS = 4
 
@@ -239,3 +242,36 @@ def test_what_lies_beside_checkpoints_is_not_one_of_them(tmp_path: pathlib.Path)
     assert [saved.name for saved in checkpoint_store.list_local(tmp_path, "dcp", ())] == [place.name]
     checkpoint_store.set_aside(tmp_path, ["step-1"])
     assert sorted(os.listdir(tmp_path)) == [".step-1.newer", "config"]
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_each_layout_comes_back_with_all_that_is_its_own(
+    server: object_store.ObjectStore, tmp_path: pathlib.Path, layout: str
+) -> None:
+    case, folder, new = CASES[layout], tmp_path / "c", tmp_path / "new"
+    tree = case.alone or case.first
+    for step in (10, 20):
+        save_step(folder, case, step, tree, tracks=True)
+    newest = checkpoints.list_complete(folder, "auto")[0]
+    about = {"saved_at": newest.saved_at}
+    manifest = checkpoint_store.upload(s3_client.Store(), slot(server), folder, newest, about)
+    assert fetch(server, new) is None and checkpoints.list_complete(new, "auto") == [newest]
+    own = {case.path(20, name): body for name, body in tree.items()}
+    back, beside = content(new), {case.path(20, f"../{name}") for name in case.tracker[:1] if name}
+    assert own.items() <= back.items() and set(back) == set(own) | beside
+    assert checkpoint_store.is_whole(new, manifest)
+    for path, body in own.items():
+        (new / path).write_bytes(body[:-1] + b"?")
+        assert not checkpoint_store.is_whole(new, manifest), path
+        (new / path).write_bytes(body)
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_of_each_layout_the_one_before_counts_when_the_newest_is_set_aside(tmp_path: pathlib.Path, layout: str) -> None:
+    case = CASES[layout]
+    for step in (10, 20):
+        save_step(tmp_path, case, step, case.alone or case.first, tracks=True)
+    checkpoint_store.set_aside(tmp_path, [case.name.format(20)])
+    (left,) = checkpoints.list_complete(tmp_path, "auto")
+    assert (left.name, left.is_current) == (case.name.format(10), bool(case.tracker[0]))
+    assert not [path for path in content(tmp_path) if "20" in path and not re.search(r"(?:^|/)\.", path)]

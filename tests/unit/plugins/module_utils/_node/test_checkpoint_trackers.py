@@ -11,7 +11,7 @@ import pathlib
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_layouts, checkpoints
-from ansible_collections.muster.training.tests.support.layout_parts import ARCHIVE, Tree, build, zero
+from ansible_collections.muster.training.tests.support.layout_parts import ARCHIVE, TABLE, Tree, build, zero
 
 # What programs without a layout here leave: their files, the newest whole one, what comes along, and what is said of one
 # that was saved after it.
@@ -106,3 +106,18 @@ def test_a_tracker_follows_what_is_set_aside(tmp_path: pathlib.Path) -> None:
     build(tmp_path / "mm", {"iter_10.pth": ARCHIVE, "last_checkpoint": b"/c/run-1/iter_20.pth"})
     checkpoint_layouts.mend_trackers(tmp_path / "mm")
     assert (tmp_path / "mm" / "last_checkpoint").read_text() == str(tmp_path / "mm" / "iter_10.pth")
+
+
+def test_a_tracker_of_several_lines_names_another_one(tmp_path: pathlib.Path) -> None:
+    """As ``CheckpointManager`` writes it; it takes what this names, and would begin anew without it."""
+    said = 'model_checkpoint_path: "ckpt-20"\nall_model_checkpoint_paths: "ckpt-10"\nlast_preserved_timestamp: 1.5\n'
+    part, table = "ckpt-{}.data-00000-of-00001", {"ckpt-10.index": TABLE}
+    build(tmp_path, {part.format(10): b"x", **table, "checkpoint": said.encode()})
+    problem = "checkpoint names ckpt-20, which is not there or not whole"
+    assert checkpoint_layouts.find_tracker_problem(tmp_path) == problem
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert (tmp_path / "checkpoint").read_text() == said.replace("ckpt-20", "ckpt-10")
+    assert checkpoint_layouts.find_tracker_problem(tmp_path) == ""
+    (tmp_path / "checkpoint").write_text(said.replace("ckpt-20", "/old/ckpt-20"))
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert f'path: "{tmp_path}/ckpt-10"' in (tmp_path / "checkpoint").read_text()

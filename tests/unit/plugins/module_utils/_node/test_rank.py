@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import host_rank_output, processes
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
+from ansible_collections.muster.training.tests.support.layout_parts import CASES, save_step
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines
 
 PROGRAM = str(pathlib.Path(rank_module.__file__))
@@ -240,6 +241,13 @@ def test_a_program_that_has_to_be_told_to_resume_is_told_the_newest_whole_checkp
         (folder / f"checkpoint-{step}" / name).write_text("{}")
     assert ranks.run(argv, **values)[:2] == (0, f"--lr 1 --resume {folder}/checkpoint-10 --in={folder}\n")
     assert json.loads((folder / ".muster-resumed.json").read_text()) == ["checkpoint-10"], "it may read there"
+
+
+def test_a_program_is_told_what_the_files_of_a_checkpoint_have_in_common(ranks: Ranks, tmp_path: pathlib.Path) -> None:
+    save_step(tmp_path, CASES["tensorflow"], 10, CASES["tensorflow"].first, tracks=True)
+    given = {"args": ["{checkpoint}"], "format": "auto"}
+    values = {**TORCHRUN, "MUSTER_CHECKPOINT_DIR": str(tmp_path), "MUSTER_RESUME_ARGS": json.dumps(given)}
+    assert ranks.run(["echo"], **values)[:2] == (0, f"{tmp_path}/ckpt-10\n")
 
 
 def test_a_rank_without_room_for_its_files_prints_into_the_log(ranks: Ranks) -> None:
