@@ -407,16 +407,17 @@ options:
                 far as C(latest) says; V(megatron) C(iter_N), as far as C(latest_checkpointed_iteration.txt) says;
                 V(mmengine) C(iter_N.pth) and C(epoch_N.pth), as far as C(last_checkpoint) says; V(lightning) C(*.ckpt);
                 V(orbax) a folder with C(_CHECKPOINT_METADATA); V(torchtune) C(step_N) or C(epoch_N) with
-                C(recipe_state.pt), or with the weights and C(config.json), as after the last step; V(tensorflow)
-                C(NAME.index) with all of its C(NAME.data-N-of-M); V(safetensors) a folder with an index and all of its
-                shards.
+                C(recipe_state.pt), or with the weights and C(config.json), as after the last step; V(fairseq)
+                C(checkpoint_last.pt), C(checkpointE.pt) and C(checkpoint_E_N.pt); V(verl) C(global_step_N), as far as
+                C(latest_checkpointed_iteration.txt) says; V(tensorflow) C(NAME.index) with all of its
+                C(NAME.data-N-of-M); V(safetensors) a folder with an index and all of its shards.
               - V(dcp), PyTorch's distributed checkpoints, is a folder with a C(.metadata) file, which is written last.
               - V(files) is a file or folder that is not empty and whose name neither starts with C(.) nor ends with
                 C(.tmp), C(.part), C(.partial) or C(.incomplete). The program writes under such a name and renames.
             type: str
             choices:
               [auto, files, orbax, deepspeed, megatron, mmengine, lightning, dcp, accelerate, transformers, torchtune,
-               tensorflow, safetensors]
+               fairseq, verl, tensorflow, safetensors]
             default: auto
           resume:
             description:

@@ -104,6 +104,14 @@ CASES: dict[str, Case] = {
     "orbax": Case("{0}", _ORBAX, _ORBAX, temporary=".orbax-checkpoint-tmp-1"),
     "accelerate": Case("step_{0}", {**_STATE, "random_states_0.pkl": b"x"}, {**_STATE, "random_states_1.pkl": b"x"}),
     "torchtune": Case("step_{0}", _TUNE, _TUNE),
+    "fairseq": Case("checkpoint_1_{0}.pt", {"": ARCHIVE}, {"": ARCHIVE}),
+    "verl": Case(
+        "global_step_{0}",
+        {"actor/model_world_size_2_rank_0.pt": ARCHIVE, "data.pt": ARCHIVE},
+        {"actor/model_world_size_2_rank_1.pt": ARCHIVE},
+        ("latest_checkpointed_iteration.txt", "{0}"),
+        {"actor/huggingface/model.safetensors": SHARD, "data.pt": ARCHIVE},
+    ),
     "tensorflow": Case(
         "ckpt-{0}.index", _TENSORFLOW, _TENSORFLOW, ("checkpoint", 'model_checkpoint_path: "ckpt-{0}"\n')
     ),

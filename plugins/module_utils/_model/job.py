@@ -38,7 +38,7 @@ NAME_LIMIT = 40
 CHECKPOINT_FORMATS: tuple[str, ...] = (
     *("auto", "files"),
     *("orbax", "deepspeed", "megatron", "mmengine", "lightning", "dcp", "accelerate", "transformers", "torchtune"),
-    *("tensorflow", "safetensors"),
+    *("fairseq", "verl", "tensorflow", "safetensors"),
 )
 # What stands in the arguments of a program for paths that only its node knows.
 PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import typing as t
 
 from . import checkpoint_ends, checkpoint_trackers
@@ -40,15 +41,19 @@ def find(folder: pathlib.Path, only: str = "") -> list[Saved]:
     return sorted(found, key=lambda saved: (saved.is_current, saved.saved_at, saved.name), reverse=True)
 
 
-def recognise(place: pathlib.Path, only: str = "") -> str:
-    """Return the name of the layout of which a path is a checkpoint, empty for none."""
-    inside: list[str] | None = None
+def recognise(place: pathlib.Path, only: str = "", beside: t.Collection[str] | None = None) -> str:
+    """Return the name of the layout of which a path is a checkpoint, empty for none.
+
+    :param beside: the names in its folder, where they are known.
+    """
+    inside: t.Collection[str] | None = None
     with contextlib.suppress(OSError):
         inside = os.listdir(place) if place.is_dir() else None
     for name in (only,) if only else LAYOUTS:
         layout, within = LAYOUTS[name], inside
         if within is None and layout.ending and place.name.endswith(layout.ending):
-            within = [part.name for part in _list_parts(place, layout)]
+            beside = os.listdir(place.parent) if beside is None else beside
+            within = beside
         if within is not None and layout.is_one(place.name, within):
             return name
     return ""
@@ -93,7 +98,7 @@ def list_beside(folder: pathlib.Path, saved: Saved) -> list[str]:
         return [tracker.name for tracker in checkpoint_trackers.list_trackers(folder)] if saved.is_current else []
     place = pathlib.PurePosixPath(saved.name).parent
     parts = [part.name for part in _list_parts(folder / saved.name, layout)]
-    names = [*([layout.tracker] if saved.is_current else []), *layout.tools, *parts]
+    names = [*([layout.tracker] if layout.tracker and saved.is_current else []), *layout.tools, *parts]
     return [str(place / name) for name in names if (folder / place / name).is_file()]
 
 
@@ -111,16 +116,34 @@ def hide_half_saved(folder: pathlib.Path) -> list[str]:
             with contextlib.suppress(OSError):
                 place.rename(place.with_name(f".{place.name}.half-saved"))
                 told.append(f"{saved.name} {saved.problem}")
+                if copied := replace_taken(place):
+                    told[-1] += f", and {copied} was copied to its name"
     return told
+
+
+def replace_taken(place: pathlib.Path) -> str:
+    """Copy the newest whole checkpoint to the name that its program takes, where that was hidden; return its name."""
+    for name, layout in LAYOUTS.items():
+        found = find(place.parent, name) if layout.taken(place.name) == place.name else []
+        for saved in found:
+            if not saved.problem and layout.taken(saved.name) == place.name:
+                staged = place.with_name(f".{place.name}.copying")
+                # No link: the program writes over it.
+                shutil.copy2(place.with_name(saved.name), staged)
+                staged.replace(place)
+                return saved.name
+    return ""
 
 
 def _walk(folder: pathlib.Path, below: pathlib.PurePosixPath, only: str) -> t.Iterator[Saved]:
     with contextlib.suppress(OSError), os.scandir(folder / below) as entries:
-        for entry in sorted(entries, key=lambda item: item.name):
+        listed = sorted(entries, key=lambda item: item.name)
+        names = [entry.name for entry in listed]
+        for entry in listed:
             path = below / entry.name
             if entry.name.startswith(".") or entry.is_symlink():
                 continue
-            name = recognise(folder / path, only)
+            name = recognise(folder / path, only, names)
             if name:
                 with contextlib.suppress(OSError):
                     yield _judge(folder, str(path), name)
@@ -144,7 +167,9 @@ def _judge(folder: pathlib.Path, path: str, name: str) -> Saved:
         if len(_whole) > _MOST:
             _whole.clear()
         _whole[str(place)] = name, changed_at, marked_at
-    if layout.tracker:
+    if layout.taken(place.name) == place.name:
+        is_current = True
+    elif layout.tracker:
         tracker = place.with_name(layout.tracker)
         missing, is_current = checkpoint_trackers.follow_tracker(tracker, layout, place.name, step, at)
         # What shows its own end is whole before it is named.
@@ -164,7 +189,7 @@ def find_tracker_problem(folder: pathlib.Path) -> str:
         place = folder / layout.tracker
         if layout.tracker and place.is_file() and not any(saved.is_current for saved in find(folder, name)):
             said = checkpoint_trackers.read_named(place, layout)[:60]
-            if re.search("[0-9]", said) and not _names_another(place, said):
+            if re.search("[0-9]", said) and not _names_another(place, said, name):
                 return f"{layout.tracker} names {said}, which is not there or not whole"
     return ""
 
@@ -177,15 +202,15 @@ def mend_trackers(folder: pathlib.Path) -> None:
         whole = [saved for saved in found if not saved.problem]
         if whole and not any(saved.is_current for saved in whole):
             newest = max(whole, key=lambda saved: saved.step or 0)
-            if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout)):
+            if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout), name):
                 checkpoint_trackers.write_named(tracker, layout, newest)
 
 
-def _names_another(tracker: pathlib.Path, said: str) -> bool:
-    """Return whether a tracker names an entry beside it that is of no known layout."""
+def _names_another(tracker: pathlib.Path, said: str, layout: str) -> bool:
+    """Return whether a tracker names an entry beside it that is not of a layout: others have trackers of that name."""
     with contextlib.suppress(OSError):
         return any(
-            place != tracker and checkpoint_trackers.is_named(said, place.name) and not recognise(place)
+            place != tracker and checkpoint_trackers.is_named(said, place.name) and recognise(place) != layout
             for place in tracker.parent.iterdir()
             if not place.name.startswith(".")
         )

@@ -346,6 +346,8 @@ def set_aside(folder: pathlib.Path, names: t.Sequence[str]) -> None:
             hidden = place.with_name(f".{place.name}.newer")
             remove(hidden)
             place.rename(hidden)
+    for name in names:
+        checkpoint_layouts.replace_taken(folder / name)
     if names:
         checkpoint_layouts.mend_trackers(folder)
 

@@ -7,7 +7,9 @@ Each layout is one entry of ``LAYOUTS``. What a program writes last, such as a c
 
 Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
 (``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), torchtune
-(``FullModelHFCheckpointer``), Orbax, torch.distributed.checkpoint and TensorFlow
+(``FullModelHFCheckpointer``), Orbax, torch.distributed.checkpoint, fairseq
+(``fairseq/checkpoint_utils.py``: ``save_checkpoint``), verl (``verl/trainer/ppo/ray_trainer.py``: ``_save_checkpoint``,
+``verl/utils/checkpoint/checkpoint_manager.py``: ``find_latest_ckpt_path``) and TensorFlow
 (``tensorflow/python/checkpoint/checkpoint_management.py``, ``tensorflow/core/util/tensor_bundle/tensor_bundle.cc``:
 ``MergeBundles``, ``tensorflow/core/lib/io/format.h``).
 """
@@ -36,7 +38,8 @@ MARKS: t.Final = (
 class Saved(t.NamedTuple):
     """A checkpoint: its path in the folder, and when it became complete (nanoseconds).
 
-    :ivar problem: what it lacks, empty for a whole one. :ivar is_current: a tracker of the program names it.
+    :ivar problem: what it lacks, empty for a whole one. :ivar is_current: a tracker of the program names it,
+        or it has the name that the program takes.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Layout(t.NamedTuple):
     """How one kind of program saves.
 
     :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it; of a file
-        with parts those are the names of its parts.
+        those are the names beside it.
     :ivar step: the first group of this is the step, in its name. The number of an epoch is none.
     :ivar ending: of the names of checkpoints that are files, empty where all are folders.
     :ivar parts: of a checkpoint that is several files beside each other: the others, after what the names have in
@@ -61,6 +64,7 @@ class Layout(t.NamedTuple):
     :ivar each: of the files of ranks that are written last of all on a node; one of them has to be there.
     :ivar tracker: the file beside it that names the newest whole one; it is written last.
     :ivar says: where it does: the first group of this is a name, a path or a step.
+    :ivar taken: the name of a copy of the newest one, from which the program resumes, by the name of another one.
     :ivar tools: what else comes along.
     :ivar by_name: the program takes the newest name when it resumes, whole or not.
     :ivar known_by: by what a checkpoint was recognised, for people.
@@ -76,6 +80,7 @@ class Layout(t.NamedTuple):
     each: str = ""
     tracker: str = ""
     says: re.Pattern[str] = re.compile(r"\s*(\S(?:.*\S)?)\s*", re.DOTALL)
+    taken: t.Callable[[str], str] = lambda _name: ""
     tools: tuple[str, ...] = ()
     by_name: bool = False
 
@@ -108,6 +113,8 @@ _DEEPSPEED_PART: t.Final = re.compile(
     r"(?:mp_rank_[0-9]+|layer_[0-9]+-model_[0-9]+|(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+)[-_](?:model|optim)"
     r"_states\.pt$"
 )
+# checkpoint7.pt of an epoch, checkpoint_7_4200.pt, checkpoint_last.pt, with the suffix of a rank's part.
+_FAIRSEQ: t.Final = re.compile(r"checkpoint(?:(_[0-9]+_[0-9]+)|[0-9]+|_last)((?:-[\w-]+)?)\.pt$")
 # In this order: the first that fits.
 LAYOUTS: t.Final[dict[str, Layout]] = {
     # Its folders are renamed when they are whole.
@@ -166,10 +173,35 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         re.compile(r"^step_([0-9]+)"),
         by_name=True,
     ),
+    # One of them is written and then copied to the other names, checkpoint_last.pt after all. What is best may be old,
+    # and nothing resumes from it.
+    "fairseq": Layout(
+        lambda name, beside: (
+            (found := _FAIRSEQ.match(name)) is not None
+            # The other names are those of many programs.
+            and bool(found[1] or any(re.match("checkpoint_(?:last|best)", item) for item in beside if item != name))
+        ),
+        "its name, checkpoint_E_N.pt, or checkpoint_last.pt or checkpoint_best.pt beside it",
+        re.compile(r"^checkpoint_[0-9]+_([0-9]+)"),
+        ending=".pt",
+        taken=lambda name: f"checkpoint_last{found[2]}.pt" if (found := _FAIRSEQ.match(name)) else "",
+        by_name=True,
+    ),
+    # Ranks write on their nodes; the tracker is written after the state of the data, on the node of the first.
+    "verl": Layout(
+        lambda name, inside: (
+            bool(re.match("global_step_[0-9]+$", name)) and not {"actor", "critic", "data.pt"}.isdisjoint(inside)
+        ),
+        "its name, global_step_N, and actor, critic or data.pt in it",
+        tracker="latest_checkpointed_iteration.txt",
+    ),
     # The parts get their names when they are whole, then the index is written; the tracker names what the files have in
     # common. The number is that of a save, but for ``tf.compat.v1.train.Saver``. Until then they are in NAME_temp.
     "tensorflow": Layout(
-        lambda name, inside: bool(inside) and bool(re.match(r"(?!part-[0-9]{5}-of-[0-9]{5}\.).+\.index$", name)),
+        lambda name, beside: (
+            not re.match(r"part-[0-9]{5}-of-[0-9]{5}\.", name)
+            and any(item.startswith(name.removesuffix("index") + "data-") for item in beside)
+        ),
         "NAME.index with NAME.data-N-of-M beside it",
         re.compile(r"^model\.ckpt-([0-9]+)\.index$"),
         ending=".index",

@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import (
     checkpoint_layouts,
+    checkpoint_store,
     checkpoint_table,
     checkpoints,
     host_preflight,
@@ -110,6 +111,29 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
         "step_20",
         20,
         [],
+    ),
+    "fairseq": (
+        {
+            "checkpoint_1_10.pt": ARCHIVE,
+            "checkpoint_1_20.pt": ARCHIVE,
+            # What is best may be older than what is newest.
+            "checkpoint_best.pt": ARCHIVE,
+            "checkpoint.best_loss_2.31.pt": ARCHIVE,
+        },
+        "checkpoint_1_20.pt",
+        20,
+        [],
+    ),
+    "verl": (
+        {
+            "global_step_10/actor/model_world_size_2_rank_0.pt": ARCHIVE,
+            "global_step_20/actor/model_world_size_2_rank_0.pt": ARCHIVE,
+            "global_step_20/data.pt": ARCHIVE,
+            "latest_checkpointed_iteration.txt": b"20",
+        },
+        "global_step_20",
+        20,
+        ["latest_checkpointed_iteration.txt"],
     ),
     "tensorflow": (
         {
@@ -259,6 +283,20 @@ HALF: dict[str, tuple[Tree, str, str]] = {
         {**bundle(2), "ckpt-2.data-00000-of-00002": b"", "ckpt-9.data-00000-of-00001": b"x"},
         "ckpt-2.index",
         "",
+    ),
+    "verl was killed while it saved": (
+        {
+            "global_step_10/data.pt": ARCHIVE,
+            "latest_checkpointed_iteration.txt": b"10",
+            "global_step_20/data.pt": ARCHIVE,
+        },
+        "global_step_10",
+        "",
+    ),
+    "fairseq": (
+        {"checkpoint_1_10.pt": ARCHIVE, "checkpoint_1_20.pt": ARCHIVE[:20]},
+        "checkpoint_1_10.pt",
+        "checkpoint_1_20.pt is half saved: checkpoint_1_20.pt lacks its end",
     ),
     "accelerate": (
         {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/model.safetensors": SHARD},
@@ -429,3 +467,34 @@ def test_the_number_of_a_save_is_no_step(tmp_path: pathlib.Path) -> None:
     build(tmp_path, {**bundle(10), **bundle(30, "model.ckpt"), "faiss.index": b"x", "ckpt-40.index": TABLE})
     found = {saved.name: (saved.layout, saved.step, saved.problem) for saved in checkpoint_layouts.find(tmp_path)}
     assert found == {"ckpt-10.index": ("tensorflow", None, ""), "model.ckpt-30.index": ("tensorflow", 30, "")}
+
+
+@pytest.mark.parametrize("suffix", ["", "-shard0"])
+def test_a_torn_copy_that_the_program_takes_is_replaced_by_the_newest_whole_one(
+    tmp_path: pathlib.Path, suffix: str
+) -> None:
+    """fairseq writes one file and copies it to checkpoint_last.pt, from which it resumes; without it begins anew."""
+    last, newest = f"checkpoint_last{suffix}.pt", f"checkpoint_1_20{suffix}.pt"
+    whole: Tree = {f"checkpoint_1_10{suffix}.pt": ARCHIVE, newest: ARCHIVE + b"20", f"checkpoint1{suffix}.pt": ARCHIVE}
+    build(tmp_path, {**whole, f"checkpoint_best{suffix}.pt": ARCHIVE, last: ARCHIVE[:20]})
+    (tmp_path / f"checkpoint1{suffix}.pt").unlink()
+    told = checkpoint_layouts.hide_half_saved(tmp_path)
+    assert told == [f"{last} is half saved: {last} lacks its end, and {newest} was copied to its name"]
+    assert (tmp_path / last).read_bytes() == ARCHIVE + b"20" and (tmp_path / last).stat().st_nlink == 1
+    found = checkpoints.list_complete(tmp_path, "auto")[0]
+    assert (found.name, found.layout, found.is_current) == (last, "fairseq", True)
+    checkpoint_store.set_aside(tmp_path, [last, newest])
+    assert (tmp_path / last).read_bytes() == ARCHIVE
+
+
+def test_the_best_is_never_removed_and_the_copy_counts_as_one(tmp_path: pathlib.Path) -> None:
+    names = ("checkpoint1.pt", "checkpoint_2_20.pt", "checkpoint_best.pt", "checkpoint_2_30.pt", "checkpoint_last.pt")
+    folder = build(tmp_path / "c", dict.fromkeys(names, ARCHIVE))
+    pruner = checkpoints.Pruner(folder, "auto", 2, leads=True, metrics=tmp_path / "m")
+    assert sorted(pruner.step()) == ["checkpoint1.pt", "checkpoint_2_20.pt"]
+    assert {path.name for path in folder.iterdir()} == set(names[2:])
+
+
+def test_names_that_many_programs_use_are_of_no_layout_alone(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {"checkpoint10.pt": ARCHIVE, "a/checkpoint_last.pt": ARCHIVE, "global_step_10/model.pt": ARCHIVE})
+    assert checkpoint_layouts.find(tmp_path) == []

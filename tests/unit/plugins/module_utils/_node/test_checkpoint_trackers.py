@@ -11,21 +11,19 @@ import pathlib
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_layouts, checkpoints
-from ansible_collections.muster.training.tests.support.layout_parts import ARCHIVE, TABLE, Tree, build, zero
+from ansible_collections.muster.training.tests.support.layout_parts import (
+    ARCHIVE,
+    CASES,
+    TABLE,
+    Tree,
+    build,
+    save_step,
+    zero,
+)
 
 # What programs without a layout here leave: their files, the newest whole one, what comes along, and what is said of one
 # that was saved after it.
 TRACKED: dict[str, tuple[Tree, str, list[str], str]] = {
-    "verl": (
-        {
-            "global_step_10/actor/model_world_size_2_rank_0.pt": ARCHIVE,
-            "latest_checkpointed_iteration.txt": b"10",
-            "global_step_20/actor/model_world_size_2_rank_0.pt": ARCHIVE,
-        },
-        "global_step_10",
-        ["latest_checkpointed_iteration.txt"],
-        "global_step_20 is not whole: latest_checkpointed_iteration.txt names 10",
-    ),
     "nanotron": (
         {"10/model/a.bin": b"x", "latest.txt": b"10\n", "20/model/a.bin": b"x"},
         "10",
@@ -121,3 +119,15 @@ def test_a_tracker_of_several_lines_names_another_one(tmp_path: pathlib.Path) ->
     (tmp_path / "checkpoint").write_text(said.replace("ckpt-20", "/old/ckpt-20"))
     checkpoint_layouts.mend_trackers(tmp_path)
     assert f'path: "{tmp_path}/ckpt-10"' in (tmp_path / "checkpoint").read_text()
+
+
+def test_a_tracker_of_a_name_that_two_layouts_have_is_of_the_one_that_it_names(tmp_path: pathlib.Path) -> None:
+    """Megatron-LM's and verl's have one name."""
+    for step in (10, 20):
+        save_step(tmp_path, CASES["verl"], step, CASES["verl"].first, tracks=True)
+    assert checkpoint_layouts.find_tracker_problem(tmp_path) == ""
+    (tmp_path / "global_step_20").rename(tmp_path / ".global_step_20.newer")
+    problem = "latest_checkpointed_iteration.txt names 20, which is not there or not whole"
+    assert checkpoint_layouts.find_tracker_problem(tmp_path) == problem
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "10"
