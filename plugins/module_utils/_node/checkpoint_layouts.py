@@ -162,7 +162,7 @@ def _judge(folder: pathlib.Path, path: str, name: str) -> Saved:
         return Saved(path, t.cast(int, marked_at), name, step)
     listed = list_files(place)
     at = marked_at or max((place.joinpath(item).stat().st_mtime_ns for item in listed), default=changed_at)
-    problem, is_current = find_problem(place, listed, name) or _find_missing_part(place, layout), False
+    problem, is_current = find_problem(place, listed, name), False
     if marked_at and not problem:
         if len(_whole) > _MOST:
             _whole.clear()
@@ -185,25 +185,32 @@ def _read_time(place: pathlib.Path) -> int | None:
 
 def find_tracker_problem(folder: pathlib.Path) -> str:
     """Return that a tracker names a checkpoint that is not there, empty where each names one."""
-    for name, layout in LAYOUTS.items():
-        place = folder / layout.tracker
-        if layout.tracker and place.is_file() and not any(saved.is_current for saved in find(folder, name)):
-            said = checkpoint_trackers.read_named(place, layout)[:60]
-            if re.search("[0-9]", said) and not _names_another(place, said, name):
-                return f"{layout.tracker} names {said}, which is not there or not whole"
+    for place, name, _whole_ones in _list_astray(folder):
+        said = checkpoint_trackers.read_named(place, LAYOUTS[name])[:60]
+        if re.search("[0-9]", said):
+            return f"{place.relative_to(folder)} names {said}, which is not there or not whole"
     return ""
 
 
 def mend_trackers(folder: pathlib.Path) -> None:
     """Have trackers that name a checkpoint which is not there name the newest whole one instead."""
-    for name, layout in LAYOUTS.items():
-        tracker = folder / layout.tracker
-        found = find(folder, name) if layout.tracker and tracker.is_file() else []
-        whole = [saved for saved in found if not saved.problem]
-        if whole and not any(saved.is_current for saved in whole):
+    for tracker, name, whole in _list_astray(folder):
+        if whole:
             newest = max(whole, key=lambda saved: saved.step or 0)
+            checkpoint_trackers.write_named(tracker, LAYOUTS[name], newest)
+
+
+def _list_astray(folder: pathlib.Path) -> t.Iterator[tuple[pathlib.Path, str, list[Saved]]]:
+    """Yield trackers that name no whole checkpoint, also below, with their layout and the whole ones beside them."""
+    for name, layout in LAYOUTS.items():
+        found = find(folder, name) if layout.tracker else []
+        for place in dict.fromkeys((folder, *((folder / saved.name).parent for saved in found))):
+            tracker = place / layout.tracker
+            beside = [saved for saved in found if (folder / saved.name).parent == place]
+            if not layout.tracker or not tracker.is_file() or any(saved.is_current for saved in beside):
+                continue
             if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout), name):
-                checkpoint_trackers.write_named(tracker, layout, newest)
+                yield tracker, name, [saved for saved in beside if not saved.problem]
 
 
 def _names_another(tracker: pathlib.Path, said: str, layout: str) -> bool:
@@ -245,11 +252,15 @@ def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     torn = next((path for path in listed if checkpoint_ends.is_torn(place / path)), None)
     if torn is not None:
         return f"is half saved: {torn or place.name} lacks its end"
-    return _find_missing_shard(place, listed) or _find_missing_mark(listed, layout)
+    missing = _find_missing_part(place) if "" in listed else _find_missing_shard(place, listed)
+    return missing or _find_missing_mark(listed, layout)
 
 
-def _find_missing_part(place: pathlib.Path, layout: Layout) -> str:
-    """Return what is not there of the files of a checkpoint, or lacks its end."""
+def _find_missing_part(place: pathlib.Path) -> str:
+    """Return what is not there of a checkpoint that is several files beside each other, or lacks its end."""
+    layout = LAYOUTS.get(recognise(place))
+    if layout is None:
+        return ""
     if layout.end and not checkpoint_ends.ends_with(place, layout.end):
         return f"is half saved: {place.name} lacks its end"
     parts = _list_parts(place, layout)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies as copies
+from ansible_collections.muster.training.tests.support.layout_parts import CASES, save_step
 
 Files = dict[str, list[int]]
 
@@ -173,3 +174,15 @@ def test_a_folder_that_is_not_there_has_none(tmp_path: pathlib.Path) -> None:
     assert copies.list_entries(tmp_path / "none", "files") == []
     write(tmp_path / copies.LEDGER, b"[")
     assert copies.read_ledger(tmp_path) == {}
+
+
+def test_of_files_beside_each_other_the_newest_whole_ones_are_copied_together(tmp_path: pathlib.Path) -> None:
+    """The node was killed while the index of step 20 was written: its parts are of no use without it."""
+    case, folder = CASES["tensorflow"], tmp_path / "a"
+    for step in (10, 20):
+        save_step(folder, case, step, case.first, tracks=step == 10)
+    (folder / "ckpt-20.index").write_bytes(b"cut")
+    entries = {"a": copies.list_entries(folder, "auto"), "b": []}
+    copied = [copy.entry.name for copy in copies.plan_copies(entries).copies["b"]]
+    assert sorted(copied) == ["checkpoint", "ckpt-10.data-00000-of-00001", "ckpt-10.index"]
+    assert copied.index("ckpt-10.data-00000-of-00001") < copied.index("ckpt-10.index"), "what makes it one comes last"

@@ -131,3 +131,13 @@ def test_a_tracker_of_a_name_that_two_layouts_have_is_of_the_one_that_it_names(t
     assert checkpoint_layouts.find_tracker_problem(tmp_path) == problem
     checkpoint_layouts.mend_trackers(tmp_path)
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "10"
+
+
+def test_a_tracker_in_a_folder_of_the_program_is_said_and_mended(tmp_path: pathlib.Path) -> None:
+    build(tmp_path / "out" / "a", {**zero(10), "latest": b"global_step20"})
+    assert checkpoint_layouts.find_tracker_problem(tmp_path).startswith(
+        "out/a/latest names global_step20, which is not"
+    )
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert (tmp_path / "out" / "a" / "latest").read_text() == "global_step10"
+    assert checkpoint_layouts.find_tracker_problem(tmp_path) == ""
