@@ -203,9 +203,7 @@ def is_whole(folder: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> bool:
     return found == wanted
 
 
-def download(
-    store: Store, parts: t.Sequence[str], manifest: t.Mapping[str, t.Any], folder: pathlib.Path, form: str
-) -> str | None:
+def download(store: Store, parts: t.Sequence[str], manifest: t.Mapping[str, t.Any], folder: pathlib.Path) -> str | None:
     """Fetch a checkpoint into ``folder``; return why it is not usable, None when it is in its place.
 
     It is under another name until all its digests are verified.
@@ -232,7 +230,7 @@ def download(
         wrong = splitter.wrong or ([] if splitter.is_complete else ["its parts"])
         if wrong:
             return f"{manifest['name']}: {wrong[0] or 'its file'} is not as it was stored"
-        _place(incoming, folder / manifest["name"], manifest, form)
+        _place(incoming, folder / manifest["name"], manifest)
     finally:
         remove(incoming)
         remove(_beside(incoming))
@@ -325,14 +323,14 @@ class _Splitter:
             self.wrong.append(self._item["path"])
 
 
-def _place(incoming: pathlib.Path, place: pathlib.Path, manifest: t.Mapping[str, t.Any], form: str) -> None:
+def _place(incoming: pathlib.Path, place: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> None:
     """Put a verified checkpoint in its place, with the time at which it was saved: that says which is the newest."""
     if incoming.is_dir():
         remove(place)
     os.replace(incoming, place)
-    mark = place / ".metadata" if form == "dcp" else place
+    # Files have theirs; a folder without a known layout is as new as itself.
     with contextlib.suppress(OSError):
-        os.utime(mark, ns=(manifest["saved_at"], manifest["saved_at"]))
+        os.utime(place, ns=(manifest["saved_at"], manifest["saved_at"]))
     for item in manifest["files"]:
         if item.get("beside"):
             target = place.parents[len(pathlib.PurePosixPath(manifest["name"]).parts) - 1] / item["path"]

@@ -195,7 +195,7 @@ def restore(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         manifest = checkpoint_store.read_manifest(store, request["manifest"])
         if manifest is None or manifest["saved_at"] != request["saved_at"]:
             return {"damaged": f"{request['name']}: its manifest was deleted or replaced"}
-        damaged = checkpoint_store.download(store, request["parts"], manifest, folder, str(request["format"]))
+        damaged = checkpoint_store.download(store, request["parts"], manifest, folder)
         return {"damaged": damaged} if damaged else {"bytes": manifest["bytes"]}
     except S3Error as exc:
         if exc.status == 404:

@@ -60,7 +60,7 @@ def fetch(server: object_store.ObjectStore, folder: pathlib.Path) -> str | None:
     manifest = checkpoint_store.read_manifest(store, addresses["manifest"]["get"])
     assert manifest is not None
     count = -(-manifest["bytes"] // manifest["part_bytes"])
-    return checkpoint_store.download(store, addresses["parts"][:count], manifest, folder, "files")
+    return checkpoint_store.download(store, addresses["parts"][:count], manifest, folder)
 
 
 def content(place: pathlib.Path) -> dict[str, bytes]:
