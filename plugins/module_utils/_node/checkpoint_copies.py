@@ -20,10 +20,6 @@ from . import checkpoint_layouts, checkpoint_table, files
 
 # In the checkpoint folder: what was copied there, which the program did not write.
 LEDGER = ".muster-copied.json"
-# Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks.
-_RANKED = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?([0-9]+)", re.IGNORECASE)
-# What every rank writes beside a checkpoint of rank 0: the random state, by transformers and by accelerate.
-_OF_EVERY_RANK = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
 _LOGS = re.compile(r"\.(?:log|jsonl|csv|out|err)$|tfevents")
 _SMALL = 64 << 10
 
@@ -54,7 +50,7 @@ class Entry(t.NamedTuple):
     @property
     def is_written_here(self) -> bool:
         """Return whether this node wrote of it more than every rank does beside a checkpoint of rank 0."""
-        return any(not _OF_EVERY_RANK.search(path) for path in self.own)
+        return any(not checkpoint_table.OF_EVERY_RANK.search(path) for path in self.own)
 
 
 class Copy(t.NamedTuple):
@@ -114,7 +110,7 @@ def family(name: str) -> str:
 
 def split_rank(name: str) -> tuple[str, str]:
     """Return a name without the number of a rank in it, and that number, empty without one."""
-    found = _RANKED.search(name)
+    found = checkpoint_table.RANKED.search(name)
     if found is None:
         return name, ""
     return f"{name[: found.start(1)]}#{name[found.end(1) :]}", str(int(found[1]))
@@ -156,7 +152,11 @@ def _list_writers(held: t.Mapping[str, t.Sequence[Entry]]) -> list[str]:
 
 
 def _is_ranked(entry: Entry) -> bool:
-    return any(_RANKED.search(f"{entry.name}/{path}") for path in entry.files if not _OF_EVERY_RANK.search(path))
+    return any(
+        checkpoint_table.RANKED.search(f"{entry.name}/{path}")
+        for path in entry.files
+        if not checkpoint_table.OF_EVERY_RANK.search(path)
+    )
 
 
 def _add_copy(copies: list[Copy], candidate: Entry, held: t.Mapping[str, t.Sequence[Entry]], node: str) -> None:

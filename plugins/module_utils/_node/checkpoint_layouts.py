@@ -20,7 +20,7 @@ import shutil
 import typing as t
 
 from . import checkpoint_ends, checkpoint_trackers
-from .checkpoint_table import BESIDE, LAYOUTS, MARKS, TEMPORARY, UNFINISHED, Layout, Saved
+from .checkpoint_table import BESIDE, LAYOUTS, MARKS, TEMPORARY, UNFINISHED, ZERO_PART, Layout, Saved
 
 # Lightning's is the deepest: lightning_logs/version_0/checkpoints/NAME.ckpt, in a folder of the program.
 _DEPTH = 5
@@ -237,10 +237,6 @@ def list_files(place: pathlib.Path) -> dict[str, int]:
     return found
 
 
-# bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, one of each rank.
-_ZERO_PART: t.Final = re.compile(r"(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+_optim_states\.pt")
-
-
 def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     """Return why a checkpoint was not written to its end, as far as its layout tells; empty where it was."""
     names = [path or place.name for path in listed]
@@ -301,7 +297,7 @@ def count_ranks(place: pathlib.Path) -> int | None:
         names = [path.name for path in place.iterdir()]
     except OSError:
         return None
-    return len(list(filter(_ZERO_PART.fullmatch, names))) or None
+    return len(list(filter(ZERO_PART.fullmatch, names))) or None
 
 
 def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:
