@@ -122,15 +122,22 @@ def hide_half_saved(folder: pathlib.Path) -> list[str]:
 
 
 def replace_taken(place: pathlib.Path) -> str:
-    """Copy the newest whole checkpoint to the name that its program takes, where that was hidden; return its name."""
+    """Copy the newest whole checkpoint to the name that its program takes, where that was hidden; return its name.
+
+    Empty where there is no other, or no room for a copy.
+    """
     for name, layout in LAYOUTS.items():
         found = find(place.parent, name) if layout.taken(place.name) == place.name else []
         for saved in found:
             if not saved.problem and layout.taken(saved.name) == place.name:
                 staged = place.with_name(f".{place.name}.copying")
-                # No link: the program writes over it.
-                shutil.copy2(place.with_name(saved.name), staged)
-                staged.replace(place)
+                try:
+                    # No link: the program writes over it.
+                    shutil.copy2(place.with_name(saved.name), staged)
+                    staged.replace(place)
+                except OSError:
+                    staged.unlink(missing_ok=True)
+                    return ""
                 return saved.name
     return ""
 

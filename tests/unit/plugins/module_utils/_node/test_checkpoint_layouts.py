@@ -498,3 +498,15 @@ def test_the_best_is_never_removed_and_the_copy_counts_as_one(tmp_path: pathlib.
 def test_names_that_many_programs_use_are_of_no_layout_alone(tmp_path: pathlib.Path) -> None:
     build(tmp_path, {"checkpoint10.pt": ARCHIVE, "a/checkpoint_last.pt": ARCHIVE, "global_step_10/model.pt": ARCHIVE})
     assert checkpoint_layouts.find(tmp_path) == []
+
+
+def test_without_room_for_a_copy_nothing_of_it_stays(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(_source: pathlib.Path, target: pathlib.Path) -> None:
+        target.write_bytes(b"x")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_layouts.shutil, "copy2", fill)
+    build(tmp_path, {"checkpoint_1_10.pt": ARCHIVE, "checkpoint_best.pt": ARCHIVE, "checkpoint_last.pt": ARCHIVE[:20]})
+    (told,) = checkpoint_layouts.hide_half_saved(tmp_path)
+    assert told == "checkpoint_last.pt is half saved: checkpoint_last.pt lacks its end"
+    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".copying")]
