@@ -142,7 +142,8 @@ diagnosis:
       description: The last step, seconds since then, and the usual and the newest seconds of a step.
       type: dict
     ranks:
-      description: Ranks that should be running, C(expected), and ranks that are, C(alive).
+      description: Ranks that should be running, C(expected), and ranks that are, C(alive). Where nodes do not answer,
+        C(unknown_on) names them.
       type: dict
     causes:
       description: The causes, the deciding one first, each with C(code), C(evidence), C(fix) and C(node) where known.

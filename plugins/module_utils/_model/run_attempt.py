@@ -13,6 +13,7 @@ from .quantity import parse_finite
 
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
+_KILLED = 137
 # 128 + SIGTERM, and what a pod says that did not reach the others: the reason is another pod's.
 FOLLOWING_CODES: t.Final = (_STOPPED, 69)
 # A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
@@ -31,6 +32,11 @@ class RankExit(t.NamedTuple):
     exit_code: int
     node: str
     stopped: bool = False
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it ended by itself and badly: one that was asked to end, and killed as it did not, was stopped."""
+        return self.exit_code not in (0, _STOPPED) and not (self.stopped and self.exit_code == _KILLED)
 
 
 class Notice(t.NamedTuple):
@@ -117,7 +123,7 @@ class Attempt:
     @property
     def failed_rank(self) -> int | None:
         """Return the rank that failed first; the launcher stopped the others because of it."""
-        failures = [(end, rank) for rank, end in self.exits.items() if end.exit_code not in (0, _STOPPED)]
+        failures = [(end, rank) for rank, end in self.exits.items() if end.is_failure]
         return min(failures)[1] if failures else None
 
     @property
@@ -230,7 +236,7 @@ class Attempt:
         there = [rank for rank, node in self.ranks.items() if node == self.failed_node]
         if self.fault_pod and any(self.pods.get(rank) for rank in there):
             there = [rank for rank in there if self.pods.get(rank) == self.fault_pod]
-        failed = [(end, rank) for rank in there if (end := self.exits.get(rank)) and end.exit_code not in (0, _STOPPED)]
+        failed = [(end, rank) for rank in there if (end := self.exits.get(rank)) and end.is_failure]
         rank = min(failed)[1] if failed else there[0] if len(there) == 1 else None
         end = self.exits.get(rank) if rank is not None else None
         return rank, self.killed if self.killed and self.cause == "crash" else end

@@ -172,7 +172,8 @@ class StepProgress:
 class RunDiagnosis:
     """The result. ``outcome``: fail, warn, pass, unproven (no cause was found).
 
-    pass: it progresses without any finding, or has succeeded.
+    pass: it progresses without any finding, or has succeeded. ``unseen``: the nodes that did not answer: what runs there
+    is not known, and is not counted in ``ranks_alive``.
     """
 
     run_id: str
@@ -182,6 +183,7 @@ class RunDiagnosis:
     also: tuple[Cause, ...]
     ranks_expected: int | None
     ranks_alive: int
+    unseen: tuple[str, ...] = ()
 
     @property
     def has_succeeded(self) -> bool:
@@ -196,7 +198,11 @@ class RunDiagnosis:
             "outcome": self.outcome,
             "state": progress.pop("state"),
             "progress": progress,
-            "ranks": {"expected": self.ranks_expected, "alive": self.ranks_alive},
+            "ranks": {
+                "expected": self.ranks_expected,
+                "alive": self.ranks_alive,
+                **({"unknown_on": list(self.unseen)} if self.unseen else {}),
+            },
             "causes": [_cause_dict(cause) for cause in self.causes],
             "also": [_cause_dict(cause) for cause in self.also],
         }
@@ -262,7 +268,8 @@ def conclude_diagnosis(
     stops = [cause for cause in by_weight["fatal"] if state != "restarting" or cause.code in KEEPS_FROM_STARTING]
     outcome = _judge(state, is_fatal=bool(stops), is_noted=bool(noted))
     alive = sum(len(node.live_ranks) for node in run.nodes)
-    return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
+    unseen = tuple(node.name for node in run.nodes if node.answer is None)
+    return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive, unseen)
 
 
 def _judge(state: str, *, is_fatal: bool, is_noted: bool) -> Outcome:

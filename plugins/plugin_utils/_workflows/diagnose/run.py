@@ -233,6 +233,8 @@ def summarise(diagnosis: RunDiagnosis, gpus: str = "", problems: t.Sequence[str]
     since = progress.since_step_s
     step = f", step {progress.last_step} {since:.0f} s ago" if since is not None else ""
     ranks = f"{diagnosis.ranks_alive} of {diagnosis.ranks_expected or 'unknown'} ranks alive"
+    if diagnosis.unseen:
+        ranks = f"{ranks}, those of {', '.join(diagnosis.unseen[:_MAX_NAMES])} not known"
     if diagnosis.has_succeeded:
         last = f" · last step {progress.last_step}" if progress.last_step is not None else ""
         found = scrub(f"not clean: {'; '.join(problems)}") if problems else "nothing is left to find"

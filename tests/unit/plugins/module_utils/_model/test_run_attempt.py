@@ -31,6 +31,17 @@ def test_an_attempt_without_a_failure_ends_with_its_ranks_or_its_last_step(
     assert (attempt.ended_at, attempt.exit_code, attempt.cause) == (ended_at, code, None)
 
 
+def test_a_rank_that_was_asked_to_end_and_killed_as_it_did_not_is_no_crash() -> None:
+    """A cancel gives it its time to save."""
+    killed = RankExit(8.0, 137, "a", stopped=True)
+    attempt = Attempt(1, 1.0, ranks={0: "a", 1: "b"}, exits={0: killed, 1: RankExit(7.0, 143, "b", stopped=True)})
+    assert (attempt.cause, attempt.failed_rank, attempt.describe_crash()) == (None, None, "")
+    attempt.exits[1] = RankExit(7.0, 3, "b")
+    assert (attempt.cause, attempt.failed_rank) == ("crash", 1)
+    attempt.exits = {0: RankExit(8.0, 137, "a")}
+    assert attempt.cause == "crash", "nobody asked it to end"
+
+
 @pytest.mark.parametrize(
     ("changes", "cause", "node"),
     [

@@ -122,7 +122,8 @@ def test_a_node_that_is_gone_and_the_result_as_json() -> None:
             "node": "b",
         }
     ]
-    assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1}
+    assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1, "unknown_on": ["b"]}
+    assert "1 of 2 ranks alive, those of b not known" in summarise(found)[0]
     assert value["progress"]["last_step"] == 10 and value["also"][0]["code"] == "stalled"
 
 
