@@ -129,7 +129,7 @@ def fetch(world: World, program: Program, name: str) -> int:
 def prune(world: World, run_id: str, checkpoint: pathlib.Path) -> None:
     """Remove the run; its checkpoints are in a folder that the job names, and stay."""
     code, output = world.controller.play("prune", muster_prune_runs=[run_id], muster_prune_controller=True)
-    said = f"{run_id}: on no node; checkpoints stay in {world.mounted}/checkpoints/{run_id}"
+    said = f"{run_id}: on no node; {world.mounted}/checkpoints/{run_id} is left as it is"
     assert code == 0 and said in output, output
     folders = list((world.controller.folder / "state").glob(f"*/runs/{run_id}"))
     assert [(folder / "logs").exists() for folder in folders] == [False] and checkpoint.exists()

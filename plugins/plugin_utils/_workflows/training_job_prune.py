@@ -330,7 +330,7 @@ def _describe_run(record: RunRecord, due: NodeRuns, check: bool) -> str:
     names = sorted({name for items in _choose_newest(own).names.values() for name in items})
     if names:
         return f"{record.run_id}: {where}, with the checkpoint {', '.join(names)}"
-    return f"{record.run_id}: {where}" + (f"; checkpoints stay in {path}/{record.run_id}" if path else "")
+    return f"{record.run_id}: {where}" + (f"; {path}/{record.run_id} is left as it is" if path else "")
 
 
 def _size(count: float) -> str:

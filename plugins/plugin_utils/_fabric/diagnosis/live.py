@@ -172,8 +172,8 @@ class StepProgress:
 class RunDiagnosis:
     """The result. ``outcome``: fail, warn, pass, unproven (no cause was found).
 
-    pass: it progresses without any finding, or has succeeded. ``unseen``: the nodes that did not answer: what runs there
-    is not known, and is not counted in ``ranks_alive``.
+    pass: it progresses without any finding, or has succeeded. ``unseen``: the nodes that did not answer: what runs
+    there is not known, and is not counted in ``ranks_alive``.
     """
 
     run_id: str

@@ -296,7 +296,11 @@ class Fetch:
             return RefusedError(f"{problem}; it was {removal}", fix)
         if not there:
             nothing = "No checkpoint of this run is" if errors is None else "No node that answers has a file"
-            return RefusedError(problem, f"{nothing} there")
+            saved = self.record.checkpoint
+            if saved is None or errors is None:
+                return RefusedError(problem, f"{nothing} there")
+            said = f"The program reported a checkpoint of step {saved.step}; prune did not remove it"
+            return RefusedError(problem, f"{nothing} there. {said}: it was deleted otherwise, or saved elsewhere")
         more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
         return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
 

@@ -188,7 +188,7 @@ def test_each_run_is_named_and_where_its_checkpoints_stay(home: StateHome) -> No
     table = run(home, [Node("a", [entry(home, "run-1"), entry(home, "run-2")])], check=True)["table"]
     assert table[2:] == [
         "run-1: would be removed from a (0.0 MB)",
-        "run-2: would be removed from a (0.0 MB); checkpoints stay in /mnt/shared/run-2",
+        "run-2: would be removed from a (0.0 MB); /mnt/shared/run-2 is left as it is",
     ]
 
 

@@ -230,6 +230,16 @@ def test_a_folder_that_prune_leaves_was_not_removed_by_it(home: StateHome, tmp_p
     assert "removed by prune" not in str(told.value) and "No node that answers has a file there" in told.value.fix
 
 
+def test_a_folder_that_somebody_deleted_is_not_said_to_be_one_that_prune_removed(
+    home: StateHome, tmp_path: pathlib.Path
+) -> None:
+    record(home, checkpoint={"step": 300, "path": None})
+    with pytest.raises(RefusedError) as told:
+        run(home, nodes(tmp_path, a={}))
+    said = "The program reported a checkpoint of step 300; prune did not remove it: it was deleted otherwise, or saved"
+    assert said in told.value.fix, told.value.fix
+
+
 def test_what_prune_removed_on_the_controller_is_said_with_its_day(home: StateHome, tmp_path: pathlib.Path) -> None:
     record(home, pruned_at="2026-11-29T08:00:00.000+00:00")
     gone = "not found in checkpoints; it was removed by prune from the controller on 2026-11-29."
