@@ -5,7 +5,7 @@
 
 Only missing blobs are sent; an interrupted transfer continues where it stopped, because the part file's length is the
 number of bytes received; a blob gets its name only after its checksum was verified. Several runs that start at once may
-send the same blob: each piece is written once, whoever brings it first.
+send the same blob: each piece is written once, by the first that brings it.
 """
 
 from __future__ import annotations
