@@ -467,10 +467,9 @@ class RunHistory:
         if not self._missing or not self._is_missing():
             return self._describe_empty()
         newest = f"the newest that is there has step {self.checkpoint[0]}" if self.checkpoint else "none of the run is"
-        step, path, node = (self._missing.get(key) for key in ("checkpoint_step", "path", "node"))
-        if isinstance(parts := self._missing.get("parts"), list):
-            there = ", ".join(map(str, parts))
-            return f"checkpoint {step} is not whole, {newest} ({there}: other nodes lack their part)"
+        step, path, node, parts = (self._missing.get(key) for key in ("checkpoint_step", "path", "node", "parts"))
+        if parts:
+            return f"checkpoint {step} is not whole, {newest} (other nodes lack their part of {parts})"
         return f"checkpoint {step} is not there, {newest} (the program reported {path} on {node}, which does not exist)"
 
     def _describe_empty(self) -> str:

@@ -14,6 +14,12 @@ from ...module_utils._secrets.scrubber import scrub
 Result = dict[str, t.Any]
 _WORDS = ("msg", "detail")
 # What a disk of the controller that cannot be written says: not a defect of ours, and without a text of others.
+_OWN = "ansible_collections.muster.training."
+# The only way to a part of the collection that cannot be imported is one that fits no more what was imported before.
+_REPLACED = (
+    "the files of the collection were replaced or removed while this command ran: what it began is as it was. Run the "
+    "same command again"
+)
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -28,6 +34,8 @@ def run_guarded(work: t.Callable[[], Result]) -> Result:
     except Exception as exc:
         if isinstance(exc, OSError) and exc.errno in _DISK:
             return {"failed": True, "changed": False, "msg": scrub(_describe_disk(exc))}
+        if isinstance(exc, ImportError) and str(exc.name).startswith(_OWN):
+            return {"failed": True, "changed": False, "msg": _REPLACED}
         # A defect of ours. The text of a foreign exception may quote anything, so only its kind and place are shown.
         return {"failed": True, "changed": False, "msg": f"internal error: {scrub(_raised_at(exc))}. Please report it"}
 

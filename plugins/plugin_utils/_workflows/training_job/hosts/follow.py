@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import json
 import pathlib
 import time
@@ -68,6 +70,9 @@ def follow_run(
         )
         record = add_software(record, follower.story)
         run_record.write_record(folder, record)
+        if follower.story.first_step_at is not None:
+            # Not before: the run that starts has the processors to itself.
+            _load_end()
 
     follower = HostsFollower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
@@ -83,6 +88,21 @@ def follow_run(
             record = run_record.note_taken_over(record, follower.taken_by, time.time(), is_begun=False)
             save(follower)
         raise
+    outcome = _settle_end(plan, folder, follower, outcome)
+    ended = record_end(follower, outcome, record, read_prices())
+    result = add_drill(build_result(ended, folder, changed), follower, ended)
+    return guard.delete_due(result, ended.release_outcome)
+
+
+@functools.cache
+def _load_end() -> None:
+    """Import what the end of a run needs: the collection's files may be replaced while a run is followed for days."""
+    for name in ("..explain", "..stacks", "...._report.data.drills"):
+        importlib.import_module(name, __package__)
+
+
+def _settle_end(plan: HostsPlan, folder: pathlib.Path, follower: HostsFollower, outcome: RunOutcome) -> RunOutcome:
+    """Stop what is left of a run, read what it has said since, and return its end with its reason."""
     if outcome.cause in STANDING:
         outcome = _keep_stacks(plan, folder, outcome)
     _answers, unstopped = gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
@@ -91,13 +111,10 @@ def follow_run(
     # Its end was read from the first node that had ended; the others have since.
     outcome = follower.name_stopped(outcome)
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
-    # Late: the run that starts meanwhile has the processors to itself.
     from ..explain import explain_end
 
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
-    ended = record_end(follower, _note_unstopped(outcome, unstopped), record, read_prices())
-    result = add_drill(build_result(ended, folder, changed), follower, ended)
-    return guard.delete_due(result, ended.release_outcome)
+    return _note_unstopped(outcome, unstopped)
 
 
 def _note_unstopped(outcome: RunOutcome, unstopped: t.Iterable[str]) -> RunOutcome:

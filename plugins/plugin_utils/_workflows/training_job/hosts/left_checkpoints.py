@@ -49,7 +49,7 @@ def note_partial(follower: HostsFollower, remotes: t.Sequence[NodeClient]) -> No
         node = next(iter(chosen.names))
         there = {"step": step, "path": chosen.names[node][0]}
         told: dict[str, t.Any] = {"checkpoint_step": saved[0], "path": saved[1], "node": node, "there": there}
-        follower.record_event("checkpoint_missing", **told, parts=list(chosen.newer))
+        follower.record_event("checkpoint_missing", **told, parts=", ".join(chosen.newer))
 
 
 def _choose(seen: t.Mapping[str, SeenCheckpoint]) -> checkpoint_sets.CheckpointSet:

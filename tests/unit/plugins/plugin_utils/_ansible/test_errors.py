@@ -56,3 +56,15 @@ def test_what_people_read_of_a_result_is_plain_lines() -> None:
     told = {"failed": True, "msg": "run r failed: \x1b[31mx\ny", "detail": "a\x07b", "text": "a\nb\x1b", "count": 1}
     assert error_boundary.run_guarded(lambda: told) == {**told, "msg": "run r failed:  [31mx y", "detail": "a b"}
     assert failing(InputError("x", "answered\n\x1b[2Jok"))["msg"] == "x: answered [2Jok"
+
+
+def test_files_of_the_collection_that_were_replaced_meanwhile_are_one_line() -> None:
+    """A play that follows a run for days imports a part of it late."""
+
+    def late(name: str) -> error_boundary.Result:
+        raise ImportError("cannot import name", name=name)
+
+    own = "ansible_collections.muster.training.plugins.plugin_utils._report.data"
+    told = str(error_boundary.run_guarded(lambda: late(own))["msg"])
+    assert told.startswith("the files of the collection were replaced or removed") and "same command again" in told
+    assert "internal error" in str(error_boundary.run_guarded(lambda: late("other"))["msg"])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pathlib
 import types
@@ -116,6 +117,29 @@ def test_after_the_end_the_gang_is_stopped_and_the_end_recorded(followed: Follow
     record = json.loads((followed.folder / "run.json").read_text())
     assert (record["state"], record["outcome"], record["exit_code"], record["cause"]) == ("ended", "failed", 7, "crash")
     assert record["cost"]["usd"] > 0, "two hosts at 2 USD an hour"
+
+
+def test_the_end_needs_no_file_of_the_collection_once_steps_are_made(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be replaced by another version while a run is followed."""
+    loaded: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", lambda name, _package: loaded.append(name))
+    follow._load_end.cache_clear()
+
+    def turn(follower: HostsFollower) -> RunOutcome:
+        follower._save(force=True)
+        assert loaded == [], "the run that starts has the processors to itself"
+        begun = {"kind": "worker_started", "node": "a", "rank": 0, "attempt": 1, "world_size": 2}
+        follower.record_event(at=1_700_000_000.0, **begun)
+        follower.story.metric({"at": 1_700_000_001.0, "step": 1})
+        follower._save(force=True)
+        follower._save(force=True)
+        return CRASH
+
+    followed.turn = turn
+    followed.follow()
+    assert loaded == ["..explain", "..stacks", "...._report.data.drills"]
 
 
 def test_a_node_that_could_not_be_stopped_is_named_with_the_end(followed: Followed) -> None:

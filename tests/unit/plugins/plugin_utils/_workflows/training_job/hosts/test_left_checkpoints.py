@@ -82,5 +82,7 @@ def test_the_record_names_the_newest_step_of_which_every_part_is_there(
     follower = HostsFollower(job, "x-1", folder, nodes, said, lambda _node: None, lambda _follower: None, None)
     note_partial(follower, nodes)
     assert follower.story.checkpoint is not None and follower.story.checkpoint[0] == step
-    words = "checkpoint 30 is not whole, the newest that is there has step 20 (step-30.rank0.ckpt: other nodes lack"
+    words = (
+        "checkpoint 30 is not whole, the newest that is there has step 20 (other nodes lack their part of step-30.rank0"
+    )
     assert follower.story.describe_missing().startswith(words) is (step == 20)
