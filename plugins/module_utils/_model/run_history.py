@@ -477,11 +477,8 @@ class RunHistory:
         if not self._saved or self._saved[1] or not self.attempts or self.stored.newest(self.left.empty_nodes):
             return ""
         folder = self.left.find_empty(self.attempts[-1].ranks.values(), self.attempts[-1].started_at)
-        return (
-            f"checkpoint {self._saved[0]} is not there: the program reported it, and {folder} is empty"
-            if folder
-            else ""
-        )
+        said = f"checkpoint {self._saved[0]} is not there: the program reported it, and {folder} is empty"
+        return said if folder else ""
 
     def newest_stored(self) -> StoredCheckpoint | None:
         """Return the newest checkpoint of the run that its nodes have stored in its object store."""
