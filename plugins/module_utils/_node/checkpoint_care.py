@@ -95,6 +95,9 @@ class CheckpointCare:
             watchers.append(checkpoint_found.FoundCheckpoints(folder, form, self._run).step)
         if form and (first or not self._rules.get("shared")):
             watchers.append(checkpoint_room.RoomWatch(folder, self._rules, self._run, self._node).step)
+            if not self._rules.get("apart") and not self._rules.get("store"):
+                # Elsewhere there are copies on other nodes, or in a bucket.
+                watchers.append(checkpoint_room.InPlaceWatch(folder, self._run, self._node).step)
             watchers.append(checkpoint_reports.MissingWatch(folder, str(form), self._run, self._node).step)
         return checkpoint_found.LookingThread(folder, str(form), watchers) if watchers else None
 

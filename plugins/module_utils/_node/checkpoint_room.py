@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
     from .checkpoint_table import Saved
 
 KIND: t.Final = "checkpoint_room"
+_IN_PLACE: t.Final = "checkpoint_in_place"
 # Where none is removed, so many that still fit are worth a warning.
 _FEW = 3
 
@@ -57,8 +58,35 @@ class RoomWatch:
                 files.append_json(self._events, {**line, **sizes})
 
 
+class InPlaceWatch:
+    """Tells once of a program whose only checkpoint is a file that it overwrites: it has none while it saves."""
+
+    def __init__(self, folder: pathlib.Path, run: pathlib.Path, node: str) -> None:
+        self._folder, self._events, self._node = folder, run / "events.jsonl", node
+        self._seen: tuple[str, int, int] | None = None
+        self._is_told = False
+
+    def step(self, list_complete: t.Callable[[], list[Saved]]) -> None:
+        """Compare the file with what it was at the last look: one that was renamed into place is another file."""
+        complete = [] if self._is_told else list_complete()
+        place = self._folder / complete[0].name if len(complete) == 1 else None
+        if place is None or not place.is_file():
+            return
+        before, self._seen = self._seen, (complete[0].name, place.stat().st_ino, complete[0].saved_at)
+        if before is not None and before[:2] == self._seen[:2] and before[2] != self._seen[2]:
+            self._is_told = True
+            line = {"at": time.time(), "kind": _IN_PLACE, "node": self._node, "detail": str(place)}
+            with contextlib.suppress(OSError):
+                files.append_json(self._events, line)
+
+
 def describe(line: t.Mapping[str, t.Any]) -> str:
-    """Return an event of :class:`RoomWatch` as a warning, empty for any other event."""
+    """Return an event of these as a warning, empty for any other event."""
+    if line.get("kind") == _IN_PLACE:
+        return (
+            f"warning: {line['node']}: each save overwrites {line['detail']}, the only checkpoint: a kill while it "
+            "saves leaves none. Save under another name and rename it (os.replace), or keep two"
+        )
     if line.get("kind") != KIND:
         return ""
     fits = "the next checkpoint does not fit" if not line["fits"] else f"room for {line['fits']} more"

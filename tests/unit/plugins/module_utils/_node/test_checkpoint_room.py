@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_care, checkpoints
 from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_room import (
+    InPlaceWatch,
     RoomWatch,
     describe,
 )
@@ -118,3 +119,19 @@ def test_what_keep_does_not_remove_is_told_with_who_removes_it(disk: Disk) -> No
     (line,) = disk.told()
     assert line["fits"] == 0 and "Delete old ones there: job.checkpoints.keep: 1 does not" in describe(line)
     assert "lower" not in describe(line)
+
+
+@pytest.mark.parametrize(("way", "is_told"), [("overwritten", True), ("renamed", False), ("two", False)])
+def test_the_only_checkpoint_that_each_save_overwrites_is_warned_of_once(disk: Disk, way: str, is_told: bool) -> None:
+    watch, place = InPlaceWatch(disk.folder, disk.run, "n1"), disk.folder / "model.bin"
+    if way == "two":
+        disk.save(1)
+    for number in range(1, 4):
+        target = disk.folder / "model.tmp" if way == "renamed" else place
+        target.write_bytes(bytes(100))
+        os.utime(target, ns=(number * 10**9,) * 2)
+        target.replace(place)
+        watch.step(disk.listed)
+    assert len(disk.told()) == is_told
+    if is_told:
+        assert describe(disk.told()[0]).startswith(f"warning: n1: each save overwrites {place}, the only checkpoint")
