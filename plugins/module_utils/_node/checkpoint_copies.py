@@ -70,7 +70,7 @@ class CopyPlan(t.NamedTuple):
 
 
 def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
-    """Return what each node copies before the ranks begin; what a node wrote itself is never touched."""
+    """Return what each node copies before the ranks begin; what a node wrote itself to its end is never touched."""
     nothing = CopyPlan(False, {}, {})
     families: dict[str, dict[str, list[Entry]]] = {}
     for node, entries in nodes.items():
@@ -162,10 +162,12 @@ def _is_ranked(entry: Entry) -> bool:
 def _add_copy(copies: list[Copy], candidate: Entry, held: t.Mapping[str, t.Sequence[Entry]], node: str) -> None:
     """Add what a node lacks of a candidate, if anything."""
     here = next((entry for entry in held.get(node, []) if entry.name == candidate.name), None)
+    # A file that its program was killed over is of no use to it: it would fail at it in each attempt.
+    is_torn = here is not None and not here.whole and list(here.files) == [""]
     missing = {
         path: about
         for path, about in candidate.files.items()
-        if here is None or (here.files.get(path) != about and path not in here.own)
+        if here is None or (here.files.get(path) != about and (is_torn or path not in here.own))
     }
     sources = [
         other

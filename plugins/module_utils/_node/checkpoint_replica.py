@@ -36,6 +36,8 @@ class ReplicaThread:
         self._said: set[str] = set()
         # Looks in a row that brought nothing, though there was something to have.
         self._vain = 0
+        # Looks in a row at files that have the numbers of ranks, and of which this node has none.
+        self._ranked = 0
         self._has_answered = False
 
     def start(self) -> None:
@@ -90,12 +92,21 @@ class ReplicaThread:
             except BlockingIOError:
                 return False
             there = self._list_settled(copies, source, settled_s)
-            plan = checkpoint_copies.plan_copies({source: there, spec["node"]: copies.list_own()})
+            own = copies.list_own()
+            plan = checkpoint_copies.plan_copies({source: there, spec["node"]: own})
+            self._note_ranked(there, is_alone=plan.in_parts and not any(entry.is_written_here for entry in own))
             wanted = plan.copies.get(spec["node"], [])
             if wanted:
                 copies.copy(wanted, "checkpoint_replicated")
             copies.remove(plan.stale.get(spec["node"], []))
         return bool(wanted)
+
+    def _note_ranked(self, there: t.Sequence[checkpoint_copies.Entry], *, is_alone: bool) -> None:
+        """Say that nothing is copied where one node alone saves what looks like the parts of several."""
+        self._ranked = self._ranked + 1 if is_alone else 0
+        if self._ranked == _PATIENCE:
+            names = ", ".join(sorted(entry.name for entry in there)[:3])
+            self._note(f"names in {names} have the number of a rank, as the parts do that each node keeps")
 
     def _list_settled(
         self, copies: checkpoint_peers.NodeCopies, source: str, settled_s: float

@@ -27,8 +27,11 @@ BESIDE = re.compile(
     r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$"
     r"|^(?:latest\w*(?:\.txt)?|last_checkpoint|log\.txt|hparams\.\w+|(?:config|metrics)\.json)$"
 )
-# Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks.
-RANKED: t.Final = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?([0-9]+)", re.IGNORECASE)
+# Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks,
+# and Orbax writes ``process_0`` into a checkpoint that one process alone saves.
+RANKED: t.Final = re.compile(
+    r"(?<!mp_)(?<!ocdbt\.)(?<!array_metadatas/)(?:rank|proc|process)[-_]?([0-9]+)", re.IGNORECASE
+)
 # What every rank writes beside a checkpoint of rank 0: the random state, by transformers and by accelerate.
 OF_EVERY_RANK: t.Final = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
 # bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, of DeepSpeed's ZeRO one of each rank.

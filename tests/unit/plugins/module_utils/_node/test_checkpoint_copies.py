@@ -54,6 +54,7 @@ TRAINER = ("model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state
         ([entry("ckpt_2.pt", 2), entry("train.log", 3, size=900)], [entry("train.log", 3)], ["ckpt_2.pt"]),
         ([folder("checkpoint-5", 5, *TRAINER)], [folder("checkpoint-5", 5, "rng_state_1.pth")], ["checkpoint-5"]),
         ([folder("iter_5", 5, "mp_rank_00/model.pt")], [], ["iter_5"]),
+        ([folder("5", 5, "default/ocdbt.process_0/d/a", "default/array_metadatas/process_0")], [], ["5"]),
         # Half-saved: the one before is brought, or nothing.
         ([entry("c_1.pt", 1), entry("c_2.pt", 2, whole=False)], [], ["c_1.pt"]),
         ([entry("c_2.pt", 2, whole=False)], [], []),
@@ -84,6 +85,13 @@ def test_a_node_that_lost_its_disk_gets_the_copy_of_another() -> None:
     assert copies.plan_copies({"a": [], "b": [copy], "c": [copy]}).copies["a"][0].sources in (("b", "c"), ("c", "b"))
 
 
+def test_a_file_that_its_program_was_killed_over_is_replaced_by_the_copy_of_another_node() -> None:
+    torn, copy = entry("ckpt.pt", 3, whole=False), entry("ckpt.pt", 2, own=False)
+    assert planned(a=[torn], b=[copy]) == {"a": ["ckpt.pt"]}
+    assert planned(a=[torn], b=[entry("ckpt.pt", 2, own=False, whole=False)]) == {}, "what is torn, too, is of no use"
+    assert planned(a=[torn], b=[entry("ckpt.pt", 2)]) == {}, "each node writes its own"
+
+
 def test_only_missing_files_are_copied_and_former_copies_go() -> None:
     mine = copies.Entry("checkpoint-5", 5, True, {"rng_state_1.pth": [9, 5], "model.safetensors": [100, 5]},
                         ["rng_state_1.pth"])  # fmt: skip
@@ -104,10 +112,10 @@ FOLDERS = st.lists(ENTRIES, max_size=4, unique_by=lambda item: item.name)
 
 @given(st.dictionaries(st.sampled_from("abc"), FOLDERS, min_size=1))
 def test_any_plan_copies_whole_ones_and_ends(nodes: dict[str, list[copies.Entry]]) -> None:
-    """Nothing of a node's own is replaced or removed, and after the copies nothing is left to do."""
+    """Nothing whole of a node's own is replaced or removed, and after the copies nothing is left to do."""
     plan = copies.plan_copies(nodes)
     for node, found in plan.copies.items():
-        own = {item.name for item in nodes[node] if item.own}
+        own = {item.name for item in nodes[node] if item.own and item.whole}
         for copy in found:
             assert copy.entry.whole and copy.sources and node not in copy.sources and copy.entry.name not in own
             kept = [item for item in nodes[node] if item.name != copy.entry.name]

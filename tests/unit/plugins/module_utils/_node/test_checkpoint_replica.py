@@ -109,6 +109,15 @@ def test_parts_of_each_node_stay_where_they_are(gang: Gang) -> None:
     assert [*gang["b"].has()] == ["step_1/part-b.bin"]
 
 
+def test_parts_that_one_node_alone_saves_are_not_copied_and_that_is_said(gang: Gang) -> None:
+    thread = looks(gang)["b"]
+    gang["a"].save("step_1/part_rank0.bin")
+    assert not any(step(thread) for _look in range(2)) and gang["b"].events("checkpoint_not_replicated") == []
+    assert not step(thread)
+    (event,) = gang["b"].events("checkpoint_not_replicated")
+    assert event["detail"].startswith("names in step_1 have the number of a rank") and event["source"] == "a"
+
+
 def test_ranks_that_begin_come_first(gang: Gang) -> None:
     gang["a"].save("step_1.bin")
     thread = looks(gang)["b"]
