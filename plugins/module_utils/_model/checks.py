@@ -349,6 +349,17 @@ def _check_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Che
     ]
 
 
+def describe_torn(job: Job, reports: t.Mapping[str, NodeReport]) -> list[str]:
+    """Return why the checkpoints that are there do not count, where a run therefore begins anew."""
+    found = [report.checkpoint for report in reports.values() if report.checkpoint]
+    if job.checkpoints.resume != "auto" or job.checkpoints.binding or any(item.name for item in found):
+        return []
+    torn = dict.fromkeys(
+        f"{item.folder} has no complete checkpoint: {item.half_saved}" for item in found if item.half_saved
+    )
+    return [f"{text}. The program begins anew; checkpoints.resume: required refuses that" for text in torn]
+
+
 def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) -> list[Check]:
     """Each rank loads a part of its own: a checkpoint of DeepSpeed's ZeRO is for as many ranks as saved it."""
     if loads_universal(job):

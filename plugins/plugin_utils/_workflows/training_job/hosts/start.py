@@ -466,5 +466,6 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     for said in filter(None, (vanishing, unlimited)):
         progress.say(f"warning: {said}")
     used = [] if running else checks.describe_used_gpus(plan.job, plan.reports)
+    used += [] if running else checks.describe_torn(plan.job, plan.reports)
     for warning in (*plan.network.warnings, *used, *([] if running else _describe_neighbours(plan))):
         progress.say(f"warning: {warning}")

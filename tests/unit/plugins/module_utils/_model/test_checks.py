@@ -276,6 +276,25 @@ def test_a_checkpoint_of_zero_is_for_as_many_ranks_as_saved_it(
     assert all(("to begin anew" in check.fix) is (resume == "auto") for check in found)
 
 
+@pytest.mark.parametrize(
+    ("resume", "names", "told"),
+    [
+        ("auto", (None, None), 1),
+        ("auto", (None, "ckpt.pt"), 0),
+        ("never", (None, None), 0),
+        ("required", (None, None), 0),
+    ],
+)
+def test_that_nothing_of_what_is_there_counts_is_told(resume: str, names: tuple[str | None, ...], told: int) -> None:
+    torn = "ckpt.pt is half saved: ckpt.pt lacks its end"
+    reports = {
+        node: NodeReport.from_dict({"checkpoint": {"folder": "/c", "name": name, "half_saved": "" if name else torn}})
+        for node, name in zip("ab", names, strict=True)
+    }
+    said = checks.describe_torn(job(checkpoints={"resume": resume}), reports)
+    assert len(said) == told and all("/c has no complete checkpoint: ckpt.pt is half saved" in text for text in said)
+
+
 def test_a_run_that_is_running_is_followed_without_a_checkpoint() -> None:
     alive = answer(checkpoint={"folder": "/c", "name": None}, units={"agent": {"alive": True}})
     assert not [check for check in preflight(alive, wanted=job(**REQUIRED)) if not check.ok]
