@@ -11,7 +11,7 @@ import typing as t
 Line = t.Mapping[str, object]
 _NUMBERS = re.compile("[0-9]+")
 # What gives a checkpoint its step that has none in its name.
-UNREPORTED_FIX: t.Final = (
+_UNREPORTED_FIX: t.Final = (
     "Set job.metrics.preset or job.metrics.checkpoint_pattern, or write checkpoint_step to MUSTER_METRICS_FILE"
 )
 
@@ -42,7 +42,7 @@ class LeftFiles:
     def __init__(self) -> None:
         self.pruned_at: float | None = None
         self._empty: dict[str, tuple[float, str]] = {}
-        self._unreported: tuple[str, str] | None = None
+        self._unreported: tuple[str, str, object] | None = None
 
     def take(self, line: Line, at: float) -> None:
         """Take in an event ``no_checkpoint``, ``checkpoint_unreported`` or ``pruned``."""
@@ -53,7 +53,7 @@ class LeftFiles:
         if line.get("kind") == "no_checkpoint":
             self._empty[node] = at, folder
         else:
-            self._unreported = node, f"{folder}/{line.get('name')}"
+            self._unreported = node, f"{folder}/{line.get('name')}", line.get("step")
 
     @property
     def empty_nodes(self) -> set[str]:
@@ -66,14 +66,17 @@ class LeftFiles:
         return found[0][1] if found and all(at >= since for at, _folder in found) else ""
 
     def describe_unreported(self, reported: object) -> str:
-        """Return which checkpoint there is of a step that is not known, empty where there is none.
+        """Return which checkpoint there is that no report of the run is of, and what to do; empty where there is none.
 
-        :param reported: the newest checkpoint of a known step, None without one.
+        :param reported: the newest checkpoint of a known step that the run has saved, None without one.
         """
         if self._unreported is None or reported is not None:
             return ""
-        node, path = self._unreported
-        return f"{path} on {node} is a checkpoint of a step that is not known: the program reports none"
+        node, path, step = self._unreported
+        if isinstance(step, int):
+            return f"{path} on {node} is the newest checkpoint, of step {step}: this run has saved none"
+        unknown = "is a checkpoint of a step that is not known: the program reports none"
+        return f"{path} on {node} {unknown}. {_UNREPORTED_FIX}"
 
 
 class StoredCheckpoints:

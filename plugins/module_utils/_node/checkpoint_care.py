@@ -131,8 +131,8 @@ class CheckpointCare:
             told = {"kind": "checkpoint_missing", **told}
         elif not any(folder.glob("[!.]*")):
             told = {"kind": "no_checkpoint", "folder": str(folder)}
-        elif name := checkpoint_reports.find_unreported(self._run / "metrics.jsonl", folder, form):
-            told = {"kind": "checkpoint_unreported", "folder": str(folder), "name": name}
+        elif saved := checkpoint_reports.find_unreported(self._run / "metrics.jsonl", folder, form):
+            told = {"kind": "checkpoint_unreported", "folder": str(folder), "name": saved.name, "step": saved.step}
         if told:
             with contextlib.suppress(OSError):
                 files.append_json(self._run / "events.jsonl", {"at": time.time(), "node": self._node, **told})

@@ -156,15 +156,15 @@ def find_missing(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> dict
     return _judge_reported(reported, folder, form, checkpoints.list_complete(folder, form))
 
 
-def find_unreported(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> str:
-    """Return the name of the newest checkpoint in a folder of which no report gives a step, empty without one.
+def find_unreported(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> Saved | None:
+    """Return the newest checkpoint in a folder of a run that has reported none, None where it has, or there is none.
 
-    Such is a file that a program writes over each time, under a name without a step.
+    Such is a file that a program writes over each time, under a name without a step, or one from before the run.
     """
     with contextlib.suppress(OSError), metrics.open(encoding="utf-8", errors="replace") as handle:
         if any('"checkpoint_step"' in text for text in handle):
-            return ""
-    return next((saved.name for saved in checkpoints.list_complete(folder, form)), "")
+            return None
+    return next(iter(checkpoints.list_complete(folder, form)), None)
 
 
 def _take_report(reported: dict[int, str], line: t.Mapping[str, t.Any]) -> None:

@@ -13,7 +13,6 @@ import typing as t
 from ....module_utils._model import cadence
 from ....module_utils._model.commands import describe_given, run_command
 from ....module_utils._model.run_record import STANDING
-from ....module_utils._model.stored_checkpoints import UNREPORTED_FIX
 from ....module_utils._model.wording import name_some
 from ..data import format as fmt
 from ..data import parsing
@@ -195,7 +194,7 @@ def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
 
 def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
     if unreported := model.run.history.left.describe_unreported(model.run.history.checkpoint):
-        yield Advice(f"{unreported}. {UNREPORTED_FIX}.")
+        yield Advice(f"{unreported}.")
         return
     logged = any(part.steps for part in model.run.segments)
     if logged and not any(part.checkpoints for part in model.run.segments) and model.checkpoint is None:

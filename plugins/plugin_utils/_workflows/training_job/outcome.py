@@ -15,7 +15,6 @@ from ....module_utils._model.drill import NO_STEP_FIX, describe_time
 from ....module_utils._model.errors import MusterError, RefusedError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
-from ....module_utils._model.stored_checkpoints import UNREPORTED_FIX
 from ....module_utils._node import files
 from ..shared import run_record
 from ..shared.progress import Progress
@@ -63,7 +62,7 @@ def record_end(
     verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"
     problems = [problem for problem in ended.problems if problem not in outcome.detail]
     unreported = follower.story.left.describe_unreported(follower.story.checkpoint)
-    found = [f"{unreported}. {UNREPORTED_FIX}"] if unreported else []
+    found = [unreported] if unreported else []
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, *found, said]
     spent = account.describe(ended.account.seconds, ended.account.usd) if ended.account else ""
     if spent:

@@ -581,6 +581,10 @@ def test_a_checkpoint_without_a_step_is_named_until_one_is_reported() -> None:
     assert history.left.describe_unreported(history.checkpoint) == ""
     history.event({"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "ckpt.pt", "at": 9.0})
     said = "/ck/r/ckpt.pt on a is a checkpoint of a step that is not known: the program reports none"
+    assert history.left.describe_unreported(history.checkpoint).startswith(f"{said}. Set job.metrics.preset")
+    told = {"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "checkpoint-10", "step": 10}
+    history.event({**told, "at": 9.2})
+    said = "/ck/r/checkpoint-10 on a is the newest checkpoint, of step 10: this run has saved none"
     assert history.left.describe_unreported(history.checkpoint) == said
     history.metric({"at": 9.5, "checkpoint_step": 30})
     assert history.left.describe_unreported(history.checkpoint) == ""
