@@ -172,7 +172,7 @@ def test_a_node_that_does_not_answer_is_the_cause_it_is(world: RunWorld) -> None
     # What runs on it nobody knows: its rank is not called missing.
     assert [(item["code"], item["node"]) for item in found["causes"]] == [("node_unreachable", "b")]
     assert "No route to host" in found["causes"][0]["evidence"] and found["nodes"]["b"]["seen"] is None
-    assert found["ranks"] == {"expected": 2, "alive": 1}
+    assert found["ranks"] == {"expected": 2, "alive": 1, "unknown_on": ["b"]}
 
 
 def test_hosts_that_answer_are_not_kept_waiting_by_one_that_does_not(world: RunWorld) -> None:
@@ -194,7 +194,7 @@ def test_hosts_that_answer_are_not_kept_waiting_by_one_that_does_not(world: RunW
     present = world.lab.remote("a")
     world.nodes.update(a=Watched("a", present.shell, present.python, present.state_root), b=NodeClient("b", gone))
     found = look(world, run_id=world.run_id)["diagnosis"]
-    assert waited == [True] and found["ranks"] == {"expected": 2, "alive": 1}
+    assert waited == [True] and found["ranks"] == {"expected": 2, "alive": 1, "unknown_on": ["b"]}
 
 
 def test_machines_of_the_play_go_before_the_cluster_that_was_brought_up_from_here(world: RunWorld) -> None:
