@@ -27,7 +27,7 @@ DPKG = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
 SPACE = "dpkg: error processing archive /var/cache/x.deb (--unpack):\n cannot copy: failed to write (No space left on device)"
 
 
-def render(**failed: str | list[str]) -> str:
+def render(**failed: t.Any) -> str:
     """What the role says of a module that failed."""
     known: dict[str, t.Any] = {}
     for kind in ("defaults", "vars"):
@@ -55,6 +55,11 @@ def render(**failed: str | list[str]) -> str:
             "See make.log of dkms",
         ),
         ({"stderr": SPACE, "msg": f"{_APT}{DPKG}"}, "No space left on device", "Remove what is not needed"),
+        (
+            {"rc": -9, "msg": _APT},
+            "its package manager was killed (signal 9). ",
+            "See what ended it (journalctl -k), then",
+        ),
         ({"msg": ["No dnf", "is here"]}, "No dnf is here", "See what it says above"),
         ({"msg": "No package matching 'x' is available"}, "No package matching 'x'", "See what it says above"),
     ],
