@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two GPUs (H100) and two InfiniBand HCAs (or as many as the second word says) of folders: mounted over those of the
-# machine, and taken away again.
+# Two GPUs (H100) below a bridge that has ACS on, an IOMMU that translates, and two InfiniBand HCAs (or as many as the second
+# word says) of folders: mounted over those of the machine, and taken away again.
 set -eu
 place=/run/hardware
 hcas=${2:-2}
@@ -24,13 +24,24 @@ plug() {
   mount --bind /dev/null /proc/1/environ
   mount -t tmpfs hardware "$place"
   mount --make-rprivate "$place"
+  bridge=$place/devices/pci0000:0f/0000:0f:01.0
+  write "$bridge/vendor" 0x8086; write "$bridge/class" 0x060400
+  # One extended capability, ACS, whose control word is at 0x106.
+  { head -c 256 /dev/zero; printf '\015\000\001\000\037\000\035\000'; head -c 248 /dev/zero; } > "$place/acs-on"
+  cp "$place/acs-on" "$bridge/config"
+  mkdir -p "$place/sys/bus/pci/devices"
+  ln -s "$bridge" "$place/sys/bus/pci/devices/"
   for number in 1 2; do
-    device="$place/sys/bus/pci/devices/0000:1$number:00.0"
+    device="$bridge/0000:1$number:00.0"
     write "$device/vendor" 0x10de; write "$device/device" 0x2330; write "$device/class" 0x030200
+    write "$device/iommu_group/type" DMA
+    ln -s "$device" "$place/sys/bus/pci/devices/"
   done
   mkdir -p "$place/driver"
   open_folder /sys/class
   open_folder /sys/module
+  umount "$place/sys/class/iommu" 2>/dev/null || true
+  mkdir -p "$place/sys/class/iommu/dmar0"
   for number in $(seq 0 $((hcas - 1))); do
     hca="$place/sys/class/infiniband/mlx5_$number"
     write "$hca/device/vendor" 0x15b3; write "$hca/device/device" 0x1021; write "$hca/board_id" MT_0000000838
@@ -48,14 +59,32 @@ plug() {
   write /usr/local/sbin/modprobe '#!/bin/sh
 for name in "$@"; do case "$name" in -*) ;; *) mkdir -p "/sys/module/$name" ;; esac; done'
   chmod 755 /usr/local/sbin/modprobe
-  # A boot: another id of it, no nouveau where that is kept from being loaded, the module of a driver that was built, which
-  # is not loaded where /etc/fail-module is.
+  # A boot loader.
+  # shellcheck disable=SC2016  # of the script that is written
+  write /usr/sbin/update-grub '#!/bin/sh
+GRUB_CMDLINE_LINUX="ro quiet"
+for file in /etc/default/grub.d/*.cfg; do [ ! -e "$file" ] || . "$file"; done
+mkdir -p /boot/grub; echo "  linux /vmlinuz $GRUB_CMDLINE_LINUX" > /boot/grub/grub.cfg'
+  chmod 755 /usr/sbin/update-grub
+  update-grub
+  echo "ro quiet" > "$place/cmdline"
+  mount --bind "$place/cmdline" /proc/cmdline
+  # A boot: another id of it, what the loader and units say of IOMMU and ACS, no nouveau where that is kept from being
+  # loaded, the module of a driver that was built, which is not loaded where /etc/fail-module is.
   cat /proc/sys/kernel/random/boot_id > "$place/boot_id"
   mount --bind "$place/boot_id" /proc/sys/kernel/random/boot_id
   mv /usr/sbin/shutdown /usr/sbin/shutdown.hidden
   write /usr/sbin/shutdown '#!/bin/sh
 echo boot >> /run/hardware/boots
 cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
+sed "s/^.*vmlinuz //" /boot/grub/grub.cfg > /run/hardware/cmdline
+kind=DMA; ! grep -qw iommu=pt /run/hardware/cmdline || kind=identity
+for group in /run/hardware/devices/*/*/*/iommu_group/type; do echo $kind > $group; done
+cat /run/hardware/acs-on > /run/hardware/devices/pci0000:0f/0000:0f:01.0/config
+if [ -e /etc/systemd/system/multi-user.target.wants/muster-acs.service ]; then
+  systemctl daemon-reload; systemctl restart muster-acs.service
+fi
+rm -f /run/muster-reboot
 [ ! -e /etc/modprobe.d/muster-gpu-driver.conf ] || rm -rf /sys/module/nouveau
 [ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || {
   rm -rf /run/hardware/driver/nvidia
@@ -65,6 +94,7 @@ cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
 }
 
 unplug() {
+  umount /proc/cmdline; rm -r /usr/sbin/update-grub /boot/grub
   umount /proc/1/environ; umount /proc/sys/kernel/random/boot_id
   mv /usr/sbin/shutdown.hidden /usr/sbin/shutdown
   for mark in /run/systemd/container /run/.containerenv; do [ ! -e "$mark.hidden" ] || mv "$mark.hidden" "$mark"; done

@@ -80,7 +80,8 @@ nodes:
       and what the role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the
       reason for which the machine has to boot again.
     - The plan of C(rdma) has C(kind) (V(none), V(infiniband), V(roce) or V(efa)), C(hcas), of each port whether jobs
-      get it and why not, C(nccl_ib_hca), C(gpudirect) (V(dmabuf), V(peermem), empty for none, null for not known), and
+      get it and why not, C(nccl_ib_hca), C(gpudirect) (V(dmabuf), V(peermem), empty for none, null for not known),
+      C(acs) the bridges whose ACS is switched off, C(kernel_options) with which it is to boot, and
       C(plugin_entry), the entry of the machine in C(configList) of k8s-rdma-shared-dev-plugin, which has the HCAs that
       jobs get and no others, null for none.
   returned: success

@@ -87,8 +87,16 @@ case "$2" in
   list) [ -e /var/run/cdi/nvidia.yaml ] && nvidia-smi -L | sed 's/GPU \\([0-9]*\\):.*/nvidia.com\\/gpu=\\1/' ;;
 esac
 """
+# -s BRIDGE ECAP_ACS+0x6.w=0000: the word where hardware.sh has it.
+_SETPCI = """#!/bin/sh
+[ "$3" = ECAP_ACS+0x6.w=0000 ] || exit 1
+printf '\\000\\000' | dd "of=/sys/bus/pci/devices/$2/config" bs=1 seek=262 conv=notrunc 2>/dev/null
+"""
 _UNIT_STOP = "#!/bin/sh\nsystemctl disable --now {unit} 2>/dev/null || true\n"
 _UNIT_GONE = "#!/bin/sh\nrm -rf /var/run/cdi\nsystemctl daemon-reload\n"
+
+
+PCIUTILS: t.Final = Package("pciutils", "99.0-1", files={"usr/bin/setpci": (_SETPCI, 0o755)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,11 +174,12 @@ def nvidia_packages(
 
 
 def archive_packages() -> list[Package]:
-    """What the distribution's own archive has: headers of the running kernel, and RDMA."""
+    """What the distribution's own archive has: headers of the running kernel, RDMA, and what writes to PCI bridges."""
     headers = f"linux-headers-{platform.release()}"
     return [
         Package(headers, "1.0-1", files={f"usr/src/{headers}/Makefile": ("", 0o644)}),
         *(Package(name, "99.0-1") for name in device_tables.RDMA_PACKAGES["apt"]),
+        PCIUTILS,
     ]
 
 

@@ -7,7 +7,8 @@ A file holds a list of hosts. Each has ``name``, ``source`` (where such a machin
 
 - ``files``: path without its first slash to text; ``dirs``: folders; ``os``: a key of ``SYSTEMS`` for etc/os-release;
   ``kernel``, ``machine`` (x86_64), ``dmi`` (sys_vendor and product_name), ``secure_boot`` (true, false, absent);
-- ``pci``: ``{at, vendor, device, class, driver}`` of each device, ``x`` with a list of addresses for several;
+- ``pci``: ``{at, vendor, device, class, driver, below, acs, group}`` of each device, ``x`` with a list of addresses for
+  several; ``below`` are the root complex and bridges above it, ``acs`` of a bridge, ``group`` the type of its IOMMU group;
 - ``packages``: name to version, ``held`` and ``broken`` lists of names; ``rpm``: the same from rpm instead of dpkg;
 - ``module``: ``{version, open}`` of a loaded driver; ``libraries``: the version of libnvidia-ml;
 - ``tools``: a command line to what it prints, or to ``{rc, stderr}``;
@@ -22,6 +23,8 @@ from __future__ import annotations
 import json
 import pathlib
 import typing as t
+
+from . import pci_space
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures" / "device_hosts"
 Host = dict[str, t.Any]
@@ -135,6 +138,15 @@ def _write_bytes(path: pathlib.Path, data: bytes) -> None:
 
 def _write_pci(root: pathlib.Path, device: Host) -> None:
     place = root / "sys/bus/pci/devices" / device["at"]
+    if "below" in device:
+        real = root / "sys/devices" / device["below"] / device["at"]
+        real.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(real)
+    if "acs" in device:
+        _write_bytes(place / "config", pci_space.acs_config(device["acs"]))
+    if "group" in device:
+        _write(place / "iommu_group/type", device["group"])
     for name in ("vendor", "device"):
         _write(place / name, f"0x{device.get(name, '10de')}")
     _write(place / "class", f"0x{device.get('class', '030200')}")

@@ -23,21 +23,34 @@ _DOCA_REBOOT = "DOCA-OFED's modules take the place of those that are loaded"
 _LEAST_MEMLOCK = 1 << 30
 # What the role writes, so that the modules are loaded at each boot.
 _MODULES_FILE = "/etc/modules-load.d/muster-rdma.conf"
+ACS: t.Final = ("keep", "disabled")
+IOMMU: t.Final = ("keep", "passthrough")
+_PASSTHROUGH = "iommu=pt"
+# Has setpci.
+_PCI_PACKAGE = "pciutils"
+# Restrictions of the kernel under which not even root writes to PCI devices (kernel_lockdown(7)).
+_LOCKED_DOWN = ("integrity", "confidentiality")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RdmaOptions:
-    """What is asked for; the options of the role ``rdma``. ``mtu`` 0: a low one is a warning."""
+    """What is asked for; the options of the role ``rdma``. ``mtu`` 0: a low one is a warning, as with ``acs`` and
+    ``iommu`` what is on.
+    """
 
     source: str = "inbox"
     doca_version: str = tables.DOCA_VERSIONS[-1]
     mtu: int = 0
     exclude: tuple[str, ...] = ()
     sharing: bool = True
+    acs: str = "keep"
+    iommu: str = "keep"
 
     def __post_init__(self) -> None:
         require_choice("rdma_source", self.source, SOURCES)
         require_choice("rdma_doca_version", self.doca_version, tables.DOCA_VERSIONS)
+        require_choice("rdma_acs", self.acs, ACS)
+        require_choice("rdma_iommu", self.iommu, IOMMU)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +70,8 @@ class RdmaPlan:
 
     ``modules`` are loaded now and at each boot, all of them where one is missing. ``mtu``: interfaces that get the
     asked MTU. ``memlock``: units whose limit is raised; ``reload``: whether systemd may read them again now, which
-    takes GPUs from running containers that got them without CDI. ``hcas``: each port, with its use by jobs.
+    takes GPUs from running containers that got them without CDI. ``acs``: bridges whose ACS is switched off, now and
+    at each boot. ``kernel_options`` of all boots to come, written by ``loader``. ``hcas``: each port and its use.
     ``nccl_ib_hca``: the value of that variable where jobs get a part of the HCAs only. ``gpudirect``: by what NICs
     reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known. ``reboot``: why the machine has
     to boot again, empty where it has not. ``plugin_entry``: of the configuration of k8s-rdma-shared-dev-plugin, None
@@ -76,6 +90,9 @@ class RdmaPlan:
     mtu: tuple[str, ...] = ()
     memlock: tuple[str, ...] = ()
     reload: bool = True
+    acs: tuple[str, ...] = ()
+    kernel_options: tuple[str, ...] = ()
+    loader: str | None = None
     hcas: tuple[HcaUse, ...] = ()
     nccl_ib_hca: str = ""
     gpudirect: str | None = None
@@ -91,7 +108,8 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
         return RdmaPlan("none", "no RDMA device", warnings=tuple(_warn_of_silent(rdma)))
     if host.is_container:
         return _describe_ports(host, options, ports, RdmaPlan("none", "a container uses the RDMA of its host"))
-    refusals = _check_conflicts(host, options, rdma)
+    acs, kernel_options = _choose_bridges(host, options, rdma), _choose_kernel_options(options, rdma)
+    refusals = [*_check_conflicts(host, options, rdma), *_check_platform(host, options, rdma, acs, kernel_options)]
     if refusals:
         return RdmaPlan("refuse", refusals[0].problem, _find_kind(ports), tuple(refusals))
     packages, repositories, refusals = _choose_packages(host, options, rdma)
@@ -102,11 +120,15 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     # of a set-up that was cut before its file was written.
     is_cut = "rdma" in (host.facts.get("records") or {}) and _MODULES_FILE not in _list_own_files(host)
     modules = () if set(modules) <= set(rdma.get("modules") or ()) and not packages and not is_cut else modules
+    packages += (_PCI_PACKAGE,) if acs and _PCI_PACKAGE not in host.versions else ()
     mtu = _list_low_mtu(ports, options.mtu) if options.mtu else ()
     memlock = tuple(sorted(_find_low_memlock(rdma)))
-    missing = [*packages, *modules, *mtu, *memlock]
-    # The role notes it on the machine before it changes modules that are loaded.
-    reboot = _DOCA_REBOOT if "doca-ofed" in packages else str(host.facts.get("reboot") or "")
+    off = ([f"ACS off on {', '.join(acs)}"] if acs else []) + [f"{option} of the kernel" for option in kernel_options]
+    missing = [*packages, *modules, *mtu, *memlock, *off]
+    # The role notes it on the machine before it changes modules that are loaded, or what is booted.
+    reasons = [_DOCA_REBOOT] * ("doca-ofed" in packages)
+    reasons += [f"{option} is an option of its next boot" for option in kernel_options]
+    reboot = "; ".join(reasons) or str(host.facts.get("reboot") or "")
     plan = RdmaPlan(
         "install" if missing else "reboot" if reboot else "keep",
         f"missing: {', '.join(missing)}" if missing else reboot or "all is there",
@@ -118,6 +140,9 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
         mtu=mtu,
         memlock=memlock,
         reload=not host.driver.get("processes"),
+        acs=acs,
+        kernel_options=kernel_options,
+        loader=(host.facts.get("boot") or {}).get("loader"),
     )
     return _describe_ports(host, options, ports, plan)
 
@@ -216,6 +241,42 @@ def _check_conflicts(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> lis
     return found
 
 
+def _choose_bridges(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> tuple[str, ...]:
+    """Return the bridges whose ACS is switched off: all that have it, none where all have it off or GPUs are in use."""
+    acs = rdma.get("acs") or {}
+    asked = options.acs == "disabled" and acs.get("enabled_on") and not host.driver.get("processes")
+    return tuple(acs.get("bridges") or ()) if asked else ()
+
+
+def _choose_kernel_options(options: RdmaOptions, rdma: Facts) -> tuple[str, ...]:
+    """Return the options with which the kernel is to boot and that nothing has set yet."""
+    iommu = rdma.get("iommu") or {}
+    asked = options.iommu == "passthrough" and iommu.get("enabled") and iommu.get("mode") != "passthrough"
+    return (_PASSTHROUGH,) if asked and not iommu.get("booted") and not iommu.get("configured") else ()
+
+
+def _check_platform(
+    host: DeviceHost, options: RdmaOptions, rdma: Facts, acs: t.Sequence[str], kernel_options: t.Sequence[str]
+) -> t.Iterator[Refusal]:
+    """Yield why ACS and the IOMMU of this machine are not changed as asked."""
+    vfio = [gpu["pci"] for gpu in host.gpus if gpu.get("driver") == "vfio-pci"]
+    keep = "Set rdma_acs: keep"
+    if acs and host.is_vm:
+        yield Refusal("is a virtual machine, whose ACS is its host's (rdma_acs)", f"{keep}; its host gives it ATS")
+    elif acs and vfio:
+        problem = f"{', '.join(vfio)} is given to a virtual machine, which ACS keeps apart from others (rdma_acs)"
+        yield Refusal(problem, keep)
+    elif acs and host.facts.get("lockdown") in _LOCKED_DOWN:
+        problem = "its kernel is locked down, as under Secure Boot, and lets no program write to PCI bridges (rdma_acs)"
+        yield Refusal(problem, f"Switch ACS off in its firmware's setup. {keep}")
+    elif acs and options.source == "none" and _PCI_PACKAGE not in host.versions:
+        problem = f"setpci ({_PCI_PACKAGE}) is not there, and rdma_source: none installs nothing (rdma_acs)"
+        yield Refusal(problem, f"Install {_PCI_PACKAGE}. {keep}")
+    if kernel_options and not (host.facts.get("boot") or {}).get("loader"):
+        problem = "neither update-grub nor grubby is there, by which the kernel gets options (rdma_iommu)"
+        yield Refusal(problem, f"Boot it with {_PASSTHROUGH} yourself, or set rdma_iommu: keep")
+
+
 def _choose_packages(
     host: DeviceHost, options: RdmaOptions, rdma: Facts
 ) -> tuple[tuple[str, ...], tuple[Repository, ...], list[Refusal]]:
@@ -297,7 +358,7 @@ def _list_warnings(
         yield "no port of an HCA is up: jobs get no RDMA"
     yield from _warn_of_mtu(ports, options, hcas)
     if host.gpus:
-        yield from _warn_of_gpudirect(host)
+        yield from _warn_of_gpudirect(host, options)
     rdma = host.facts.get("rdma") or {}
     new = [port["name"] for port in ports if port.get("device") in tables.NEW_HCAS]
     core = parse_version(rdma.get("rdma_core"))
@@ -327,13 +388,28 @@ def _warn_of_silent(rdma: Facts) -> t.Iterator[str]:
         yield f"{', '.join(rdma['silent'])}: an HCA, or its virtual function, without an RDMA device. {fix}"
 
 
-def _warn_of_gpudirect(host: DeviceHost) -> t.Iterator[str]:
+def _warn_of_platform(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> t.Iterator[str]:
+    """Yield what is on of ACS and the IOMMU and stays so."""
+    acs = ", ".join((rdma.get("acs") or {}).get("enabled_on") or ())
+    if acs and options.acs == "keep":
+        can = "its host has to give it ATS" if host.is_vm else "without virtual machines on it, set rdma_acs: disabled"
+        yield f"ACS is on ({acs}): GPUDirect goes through the CPU. It is not changed; {can}"
+    elif acs and host.driver.get("processes"):
+        yield f"ACS is on ({acs}), and its GPUs are in use: drain the machine, then run this again"
+    iommu = rdma.get("iommu") or {}
+    if iommu.get("mode") != "translated":
+        return
+    if iommu.get("booted"):
+        yield f"the IOMMU translates with {_PASSTHROUGH}, too: look for DMA protection in its firmware's setup"
+    elif options.iommu == "keep":
+        yield "the IOMMU translates: GPUDirect is slow or hangs. It is not changed; set rdma_iommu: passthrough"
+    elif iommu.get("configured") and not host.facts.get("reboot"):
+        yield f"{_PASSTHROUGH} is set and it was booted without: boot it, and look which entry of its menu it takes"
+
+
+def _warn_of_gpudirect(host: DeviceHost, options: RdmaOptions) -> t.Iterator[str]:
     rdma = host.facts.get("rdma") or {}
-    acs = (rdma.get("acs") or {}).get("enabled_on")
-    if acs:
-        yield f"ACS is on ({', '.join(acs)}): GPUDirect goes through the CPU. It is not changed"
-    if (rdma.get("iommu") or {}).get("mode") == "translated":
-        yield "the IOMMU translates: boot with iommu=pt, else GPUDirect is slow or hangs. It is not changed"
+    yield from _warn_of_platform(host, options, rdma)
     if rdma.get("p2pdma") is False and host.driver.get("flavour") == "open" and not rdma.get("peermem"):
         yield "the kernel has no CONFIG_PCI_P2PDMA: no GPUDirect by DMA-BUF. Use the distribution's own kernel"
     if _judge_gpudirect(host) is None:

@@ -18,13 +18,13 @@ import re
 import time
 import typing as t
 
-from . import facts_gpu, facts_host, facts_pci, facts_rdma, kernel_log
+from . import facts_boot, facts_gpu, facts_host, facts_pci, facts_rdma, kernel_log
 from .facts_source import FactsSource
 
 # Packages that decide on drivers, container runtimes and RDMA.
 _PACKAGES = re.compile(
     r"(nvidia-|libnvidia-|linux-modules-nvidia-|linux-image-|linux-headers-|kernel-|cuda-drivers|nvlsm|doca-|mlnx-|"
-    r"mlnx_|ofed-|rdma-core|ibverbs|libibverbs|libibumad|librdmacm|rdmacm-utils|infiniband-diags|perftest|dkms|epel-release|containerd|kmod-)"
+    r"mlnx_|ofed-|rdma-core|ibverbs|libibverbs|libibumad|librdmacm|rdmacm-utils|infiniband-diags|perftest|pciutils|dkms|epel-release|containerd|kmod-)"
 )
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/lib/rpm/.rpm.lock")
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib/wsl/lib")
@@ -47,6 +47,8 @@ _OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
         "etc/modules-load.d/muster-rdma.conf",
         "etc/udev/rules.d/71-muster-rdma.rules",
         *(f"etc/systemd/system/{unit}.service.d/50-muster-rdma.conf" for unit in ("k3s", "k3s-agent", "containerd")),
+        "etc/systemd/system/muster-acs.service",
+        "var/lib/muster/kernel-options-rdma",
     ),
 }
 # Gone with the next boot.
@@ -94,8 +96,8 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         "drained": os.path.exists(source.below(_DRAINED_MARK)),
         "unproven": os.path.exists(source.below(_UNPROVEN_MARK)),
         "lock": _find_lock_holder(source),
-        "free_bytes": _free_bytes(source, "var/lib"),
-        "boot": _read_boot(source, kernel),
+        "free_bytes": facts_boot.free_bytes(source, "var/lib"),
+        "boot": facts_boot.read_boot(source, kernel),
         "time": time.time(),
         "runtime": source.guard("runtime", lambda: _read_runtime(source, packages["versions"]), {}),
         "rdma": source.guard("rdma", lambda: _read_rdma(source, bus, packages["versions"], running), {}),
@@ -119,8 +121,15 @@ def _read_system(source: FactsSource) -> dict[str, t.Any]:
         # Without EFI there is no Secure Boot; with EFI and without the variable it is not known.
         "secure_boot": facts_host.read_secure_boot(source) if firmware else False,
         "dkms_key": _read_dkms_key(source),
+        "lockdown": _read_lockdown(source),
         "product": source.text(os.path.join(source.sys, "class/dmi/id/product_name")),
     }
+
+
+def _read_lockdown(source: FactsSource) -> str | None:
+    """Return how the kernel restricts root: none, integrity, confidentiality; None where that is not known."""
+    found = re.search(r"\[([a-z]+)\]", source.text(os.path.join(source.sys, "kernel/security/lockdown")) or "")
+    return found.group(1) if found else None
 
 
 def _read_dkms_key(source: FactsSource) -> bool | None:
@@ -358,25 +367,6 @@ def _find_lock_holder(source: FactsSource) -> str | None:
     return None
 
 
-def _free_bytes(source: FactsSource, folder: str) -> int | None:
-    try:
-        state = os.statvfs(source.below(folder))
-    except OSError:
-        return None
-    return state.f_bavail * state.f_frsize
-
-
-def _read_boot(source: FactsSource, kernel: str | None) -> dict[str, int | None]:
-    """Return how much is free below /boot, and how large the initial file system of the running kernel is there."""
-    sizes = []
-    for name in (f"initrd.img-{kernel}", f"initramfs-{kernel}.img"):
-        try:
-            sizes.append(os.stat(source.below(f"boot/{name}")).st_size)
-        except OSError:
-            continue
-    return {"free_bytes": _free_bytes(source, "boot"), "image_bytes": max(sizes, default=None)}
-
-
 def _read_runtime(source: FactsSource, versions: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return what containers get GPUs by: the toolkit's packages, CDI, and what each containerd knows of them."""
     names = (
@@ -445,8 +435,11 @@ def _read_rdma(
         "rdma_core": _version_of(versions, "rdma-core"),
         "peermem": os.path.isdir(f"{modules}/nvidia_peermem"),
         "p2pdma": _read_kernel_option(source, "CONFIG_PCI_P2PDMA"),
-        "acs": facts_pci.read_acs(source, endpoints),
-        "iommu": facts_pci.read_iommu(source, endpoints),
+        "acs": {**facts_pci.read_acs(source, endpoints), "bridges": sorted(facts_pci.list_acs(source, endpoints))},
+        "iommu": {
+            **facts_pci.read_iommu(source, endpoints),
+            **facts_boot.read_kernel_option(source, "iommu=pt"),
+        },
         "memlock": {name: units[name]["memlock"] for name in _MIN_MEMLOCK_UNITS if name in units},
         # In force when the unit starts the next time, once systemd has read it.
         "memlock_declared": {

@@ -126,14 +126,22 @@ def is_acs_enabled(config: bytes) -> bool | None:
 
 def read_acs(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, t.Any]:
     """Return ``{readable, enabled_on}`` for the bridges above ``endpoints``; without root nothing is readable."""
+    spaces = _read_bridges(source, endpoints)
+    readable = any(len(config) > 256 for config in spaces.values()) if spaces else None
+    return {"readable": readable, "enabled_on": [bdf for bdf, config in spaces.items() if is_acs_enabled(config)]}
+
+
+def list_acs(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, bool]:
+    """Return which of the bridges above ``endpoints`` have ACS, and whether it is on."""
+    found = {bdf: is_acs_enabled(config) for bdf, config in _read_bridges(source, endpoints).items()}
+    return {bdf: enabled for bdf, enabled in found.items() if enabled is not None}
+
+
+def _read_bridges(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, bytes]:
+    """Return the configuration spaces of the bridges above ``endpoints``, by their sorted addresses."""
     bridges = sorted({part for bdf in endpoints for part in ancestors(source, bdf) if _BDF.match(part)})
-    enabled, readable = [], False
-    for bdf in bridges:
-        config = source.data(os.path.join(source.sys, "bus/pci/devices", bdf, "config"), 4096) or b""
-        readable = readable or len(config) > 256
-        if is_acs_enabled(config):
-            enabled.append(bdf)
-    return {"readable": readable if bridges else None, "enabled_on": enabled}
+    base = os.path.join(source.sys, "bus/pci/devices")
+    return {bdf: source.data(os.path.join(base, bdf, "config"), 4096) or b"" for bdf in bridges}
 
 
 def read_iommu(source: FactsSource, endpoints: t.Iterable[str]) -> dict[str, t.Any]:

@@ -61,6 +61,9 @@ ROWS = {
     "DOCA over another OFED": "reported-l4-ubuntu26-doca-over-metapackage",
     "DOCA while nvidia_peermem is in use": "doca-peermem-in-use",
     "exclusive namespaces": "exclusive-netns",
+    "ACS and IOMMU told": "acs-and-iommu-told",
+    "ACS and IOMMU asked for": "acs-and-iommu-asked",
+    "ACS in a virtual machine": "acs-asked-in-a-vm",
 }
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._model.device_plans import plan_devices
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.tests.support.device_hosts import BARE
 
 PORT: t.Final[dict[str, t.Any]] = {
@@ -81,3 +84,36 @@ def test_doca_needs_a_boot_that_is_noted_on_the_machine() -> None:
 
 def test_a_port_without_a_roce_gid_is_told() -> None:
     assert any("no GID of RoCE v2" in line for line in plan({**PORT, "gid_types": ["roce_v1"]}).warnings)
+
+
+ACS_ON: t.Final = {"acs": {"enabled_on": ["0000:01:00.0"], "bridges": ["0000:01:00.0", "0000:02:00.0"]}}
+DONE: t.Final = {"modules": ["ib_uverbs", "rdma_cm", "rdma_ucm", "ib_umad"], "doca": "3.5.0"}
+
+
+def plan_again(packages: dict[str, str], **options: t.Any) -> t.Any:
+    facts = {
+        **BARE,
+        "packages": {**BARE["packages"], "versions": packages},
+        "rdma": {"ports": [PORT], **DONE, **ACS_ON},
+    }
+    return plan_devices("x", facts, {"rdma": options}).rdma
+
+
+def test_acs_goes_off_on_all_bridges_that_have_it_so_that_the_unit_has_those_that_are_off_already() -> None:
+    assert plan_again({}).acs == () and plan_again({}).packages == ()
+    asked = plan_again({}, acs="disabled")
+    assert asked.acs == ("0000:01:00.0", "0000:02:00.0") and asked.packages == ("pciutils",)
+    assert asked.reason == "missing: pciutils, ACS off on 0000:01:00.0, 0000:02:00.0"
+    assert plan_again({"pciutils": "3.9"}, acs="disabled").packages == ()
+
+
+def test_nothing_is_installed_for_acs_where_no_package_may_come() -> None:
+    (refusal,) = plan_again({}, acs="disabled", source="none").refusals
+    assert refusal.problem.startswith("setpci (pciutils) is not there") and "rdma_acs: keep" in refusal.fix
+    assert plan_again({"pciutils": "3.9"}, acs="disabled", source="none").acs
+
+
+@pytest.mark.parametrize(("name", "value"), [("acs", "off"), ("acs", False), ("iommu", "on")])
+def test_another_value_of_acs_or_iommu_is_refused(name: str, value: t.Any) -> None:
+    with pytest.raises(InputError, match=f"rdma_{name}: is .*Use one of keep, "):
+        plan(PORT, **{name: value})

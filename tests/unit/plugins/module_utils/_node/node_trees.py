@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import pathlib
-import struct
 import typing as t
+
+from ansible_collections.muster.training.tests.support.pci_space import acs_config
 
 FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "nodes"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.json"))
@@ -59,13 +60,6 @@ def link(path: pathlib.Path, target: pathlib.Path) -> None:
     """Make ``path`` a symbolic link to ``target``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(target)
-
-
-def acs_config(enabled: bool) -> bytes:
-    """Return a configuration space with one other extended capability in front of ACS."""
-    first = struct.pack("<I", 0x0001 | 1 << 16 | 0x148 << 20)
-    acs = struct.pack("<IHH", 0x000D | 1 << 16, 0x001F, 0x001D if enabled else 0)
-    return b"\0" * 0x100 + first + b"\0" * 0x44 + acs + b"\0" * 16
 
 
 def _pci(root: pathlib.Path, entry: Entry) -> None:

@@ -39,18 +39,6 @@ def test_packages_that_dpkg_began_are_found_whatever_they_are_called(tmp_path: p
     assert read()[2:] == ["dpkg itself (it was interrupted)"]
 
 
-def test_the_initial_file_system_of_the_running_kernel_is_measured(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.1.0\n")
-    (tmp_path / "boot").mkdir()
-    (tmp_path / "boot/initrd.img-6.0.0").write_bytes(b"old kernel")
-    source = {"root": str(tmp_path), "path": []}
-    assert facts_devices.read_devices(FactsSource(source))["boot"]["image_bytes"] is None
-    (tmp_path / "boot/initramfs-6.1.0.img").write_bytes(b"12345")
-    boot = facts_devices.read_devices(FactsSource(source))["boot"]
-    assert boot["image_bytes"] == 5 and boot["free_bytes"] > 0
-
-
 def test_records_say_whether_an_installation_came_to_its_end(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "var/lib/muster"
     place.mkdir(parents=True)
