@@ -24,6 +24,9 @@ plug() {
   mount --bind /dev/null /proc/1/environ
   mount -t tmpfs hardware "$place"
   mount --make-rprivate "$place"
+  # Nor a virtual machine, whose ACS is its host's.
+  sed 's/ hypervisor//' /proc/cpuinfo > "$place/cpuinfo"
+  mount --bind "$place/cpuinfo" /proc/cpuinfo
   bridge=$place/devices/pci0000:0f/0000:0f:01.0
   write "$bridge/vendor" 0x8086; write "$bridge/class" 0x060400
   # One extended capability, ACS, whose control word is at 0x106.
@@ -40,7 +43,7 @@ plug() {
   mkdir -p "$place/driver"
   open_folder /sys/class
   open_folder /sys/module
-  umount "$place/sys/class/iommu" 2>/dev/null || true
+  for name in iommu dmi; do umount "$place/sys/class/$name" 2>/dev/null || true; done
   mkdir -p "$place/sys/class/iommu/dmar0"
   for number in $(seq 0 $((hcas - 1))); do
     hca="$place/sys/class/infiniband/mlx5_$number"
@@ -74,6 +77,7 @@ mkdir -p /boot/grub; echo "  linux /vmlinuz $GRUB_CMDLINE_LINUX" > /boot/grub/gr
   cat /proc/sys/kernel/random/boot_id > "$place/boot_id"
   mount --bind "$place/boot_id" /proc/sys/kernel/random/boot_id
   mv /usr/sbin/shutdown /usr/sbin/shutdown.hidden
+  # shellcheck disable=SC2016  # of the script that is written
   write /usr/sbin/shutdown '#!/bin/sh
 echo boot >> /run/hardware/boots
 cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
@@ -94,7 +98,7 @@ rm -f /run/muster-reboot
 }
 
 unplug() {
-  umount /proc/cmdline; rm -r /usr/sbin/update-grub /boot/grub
+  umount /proc/cmdline /proc/cpuinfo; rm -r /usr/sbin/update-grub /boot/grub
   umount /proc/1/environ; umount /proc/sys/kernel/random/boot_id
   mv /usr/sbin/shutdown.hidden /usr/sbin/shutdown
   for mark in /run/systemd/container /run/.containerenv; do [ ! -e "$mark.hidden" ] || mv "$mark.hidden" "$mark"; done
