@@ -57,7 +57,7 @@ def test_dnf_installs_locks_and_takes_away_what_came() -> None:
         versions = ask(lab, f"rpm -q --qf '%{{VERSION}}\\n' {PACKAGES}").split()
         assert versions == [device_packages.DRIVER] * 2 + ["99.0"] * 2 + [device_packages.TOOLKIT], versions
         assert ask(lab, "nvidia-smi -L").count("GPU ") == 2
-        assert f"stream={device_rpms.STREAM}\n" in ask(lab, "cat /etc/dnf/modules.d/nvidia-driver.module")
+        assert f"stream={device_rpms.STREAM}" in ask(lab, "cat /etc/dnf/modules.d/nvidia-driver.module").splitlines()
         locked = ask(lab, "grep -v ^# /etc/dnf/plugins/versionlock.list").split()
         assert len(locked) == 2 and all(device_packages.DRIVER in line for line in locked), locked
 
