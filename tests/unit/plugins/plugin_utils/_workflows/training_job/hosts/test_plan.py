@@ -177,7 +177,7 @@ def test_a_checkpoint_is_looked_for_where_the_run_has_its_own() -> None:
         wanted = job(checkpoints={"path": path, "resume": "required"})
         found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
         asked = hosts_plan.build_info_request(wanted, 1, found[1], "x-1", nothing, None)
-        assert asked["checkpoints"] == {"folder": folder, "format": "auto"}
+        assert asked["checkpoints"] == {"folder": folder, "format": "auto", "apart": path is None}
     anew = job(checkpoints={"resume": "never"})
     assert hosts_plan.build_info_request(anew, 1, found[1], "x-1", nothing, None)["checkpoints"] is None
 
