@@ -29,6 +29,7 @@ PROGRAM_FILES = (
     "checkpoint_layouts.py",
     "checkpoint_reports.py",
     "checkpoint_room.py",
+    "checkpoint_steps.py",
     "checkpoint_store.py",
     "checkpoint_sync.py",
     "checkpoint_table.py",

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reports the checkpoints of programs that report none themselves, by their layout.
 
-A name without a step, such as that of an epoch, has the last step that was printed before it was saved.
+Where a name has no step, such as that of an epoch, it is the one that the file holds; else it is estimated: the last
+that was printed before it was saved. What has no known layout is reported where it holds a step.
 
-They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout`` and by
-what it was recognised (``layout_by``).
+They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout``, by
+what it was recognised (``layout_by``), and how its step was estimated (``step_by``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import threading
 import time
 import typing as t
 
-from . import checkpoints, files
+from . import checkpoint_steps, checkpoints, files
 from .checkpoint_table import LAYOUTS, Saved
 from .pod_log import Tail
 
@@ -27,6 +28,8 @@ _EVERY_S = 5.0
 # In the run's folder: what was there or reported before.
 _REMEMBERED = 10_000
 _KNOWN = "checkpoints-found.json"
+# How a step was estimated, for people. A bar whose newest frame is not read yet makes it too small.
+_ESTIMATED: t.Final = "the last that was printed before it"
 Look = t.Callable[[t.Callable[[], list[Saved]]], None]
 
 
@@ -53,27 +56,30 @@ class FoundCheckpoints:
         self._printed += [(float(line["at"]), int(line["step"])) for line in lines if "step" in line and "at" in line]
         if self._reports_itself:
             return
-        new = [
-            saved
-            for saved in reversed(list_complete())
-            if saved.layout != "files"
-            and (saved.name, saved.saved_at) not in self._known
-            and self._step_of(saved) is not None
-        ]
-        for saved in new:
+        unknown = [one for one in reversed(list_complete()) if (one.name, one.saved_at) not in self._known]
+        new = [(saved, step) for saved in unknown if (step := self._find_step(saved))]
+        for saved, step in new:
             path = str(self._folder / saved.name)
-            line = {"at": time.time(), "checkpoint_step": self._step_of(saved), "path": path, "layout": saved.layout}
-            by = "checkpoints.format" if self._form == saved.layout else LAYOUTS[saved.layout].known_by
-            files.append_json(self._run / "metrics.jsonl", {**line, "layout_by": by})
+            layout = LAYOUTS.get(saved.layout)
+            by = layout.known_by if layout else "its step, which it holds"
+            by = "checkpoints.format" if self._form == saved.layout else by
+            line = {"at": time.time(), **step, "path": path, "layout": saved.layout, "layout_by": by}
+            files.append_json(self._run / "metrics.jsonl", line)
         if new:
-            self._known |= {(saved.name, saved.saved_at) for saved in new}
+            self._known |= {(saved.name, saved.saved_at) for saved, _step in new}
             self._keep()
 
-    def _step_of(self, saved: Saved) -> int | None:
-        """Return the step in a checkpoint's name, else the last one that was printed before it was saved."""
-        if saved.step is not None:
-            return saved.step
-        return next((step for at, step in reversed(self._printed) if at * 1e9 <= saved.saved_at), None)
+    def _find_step(self, saved: Saved) -> dict[str, t.Any]:
+        """Return the step of a checkpoint and, where it is estimated, how; empty where nothing tells it."""
+        stated = saved.step
+        if stated is None:
+            stated = checkpoint_steps.read_step(self._folder / saved.name, saved.layout)
+        if stated is not None:
+            return {"checkpoint_step": stated}
+        if saved.layout == "files":
+            return {}
+        printed = next((step for at, step in reversed(self._printed) if at * 1e9 <= saved.saved_at), None)
+        return {} if printed is None else {"checkpoint_step": printed, "step_by": _ESTIMATED}
 
     def _keep(self) -> None:
         files.write_json(self._run / _KNOWN, sorted(self._known))

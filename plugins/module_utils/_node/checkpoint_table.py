@@ -11,7 +11,10 @@ Sources: the saving code of transformers (``Trainer._save_checkpoint``), acceler
 (``fairseq/checkpoint_utils.py``: ``save_checkpoint``), verl (``verl/trainer/ppo/ray_trainer.py``: ``_save_checkpoint``,
 ``verl/utils/checkpoint/checkpoint_manager.py``: ``find_latest_ckpt_path``) and TensorFlow
 (``tensorflow/python/checkpoint/checkpoint_management.py``, ``tensorflow/core/util/tensor_bundle/tensor_bundle.cc``:
-``MergeBundles``, ``tensorflow/core/lib/io/format.h``).
+``MergeBundles``, ``tensorflow/core/lib/io/format.h``); for the step that a file holds also Lightning
+(``checkpoint_connector.py``: ``dump_checkpoint``), mmengine (``Runner.save_checkpoint``), fairseq
+(``Trainer.state_dict``), DeepSpeed (``DeepSpeedEngine._save_checkpoint``), torchtune (``training/checkpointing``:
+``STEPS_KEY``) and nanoGPT (``train.py``).
 """
 
 from __future__ import annotations
@@ -36,6 +39,12 @@ RANKED: t.Final = re.compile(
 OF_EVERY_RANK: t.Final = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
 # bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, of DeepSpeed's ZeRO one of each rank.
 ZERO_PART: t.Final = re.compile(r"(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+_optim_states\.pt")
+# The keys to a step in the state that ``torch.save`` wrote; of a list on the way it is in the last item.
+Key = tuple[str, ...]
+# What programs without a layout call it, nanoGPT ``iter_num``: the first that is there.
+HELD: t.Final[tuple[Key, ...]] = tuple(
+    (name,) for name in ("global_step", "iter_num", "num_updates", "global_steps", "iteration", "step")
+)
 # Where a file of the first name is, its library writes the second one last, into the same folder.
 MARKS: t.Final = (
     (re.compile(r"\.distcp$"), ".metadata"),
@@ -75,6 +84,8 @@ class Layout(t.NamedTuple):
     :ivar says: where it does: the first group of this is a name, a path or a step.
     :ivar taken: the name of a copy of the newest one, from which the program resumes, by the name of another one.
     :ivar tools: what else comes along.
+    :ivar held: the keys to the step in its state, for names without one: the first that is there.
+    :ivar state: of a folder: the file in it that has them.
     :ivar by_name: the program takes the newest name when it resumes, whole or not.
     :ivar known_by: by what a checkpoint was recognised, for people.
     """
@@ -91,6 +102,8 @@ class Layout(t.NamedTuple):
     says: re.Pattern[str] = re.compile(r"\s*(\S(?:.*\S)?)\s*", re.DOTALL)
     taken: t.Callable[[str], str] = lambda _name: ""
     tools: tuple[str, ...] = ()
+    held: tuple[Key, ...] = ()
+    state: str = ""
     by_name: bool = False
 
     def stem(self, name: str) -> str:
@@ -141,6 +154,8 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         re.compile(r"(?:^|step|iter|iteration)[-_=]?([0-9]+)$"),
         tracker="latest",
         tools=("zero_to_fp32.py",),
+        held=(("global_steps",),),
+        state="mp_rank_00_model_states.pt",
     ),
     "megatron": Layout(
         _match_name(r"^iter_[0-9]{7,}$"), "its name, iter_N", tracker="latest_checkpointed_iteration.txt"
@@ -152,9 +167,16 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         re.compile(r"^iter_([0-9]+)"),
         ending=".pth",
         tracker="last_checkpoint",
+        held=(("meta", "iter"),),
     ),
+    # Other programs than Lightning save files of that name, too.
     "lightning": Layout(
-        _match_name(r"\.ckpt$"), "its name, *.ckpt", re.compile("step[=_-]([0-9]+)"), ending=".ckpt", by_name=True
+        _match_name(r"\.ckpt$"),
+        "its name, *.ckpt",
+        re.compile("step[=_-]([0-9]+)"),
+        ending=".ckpt",
+        held=HELD,
+        by_name=True,
     ),
     "dcp": Layout(
         _match_content(r"^\.metadata$", r"\.distcp$"), ".metadata or *.distcp in it", mark=".metadata", by_name=True
@@ -180,6 +202,8 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         ),
         "its name, step_N or epoch_N, and recipe_state.pt or model.safetensors with config.json in it",
         re.compile(r"^step_([0-9]+)"),
+        held=(("steps_run",),),
+        state="recipe_state.pt",
         by_name=True,
     ),
     # One of them is written and then copied to the other names, checkpoint_last.pt after all. What is best may be old,
@@ -194,6 +218,7 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         re.compile(r"^checkpoint_[0-9]+_([0-9]+)"),
         ending=".pt",
         taken=lambda name: f"checkpoint_last{found[2]}.pt" if (found := _FAIRSEQ.match(name)) else "",
+        held=(("optimizer_history", "num_updates"),),
         by_name=True,
     ),
     # Ranks write on their nodes; the tracker is written after the state of the data, on the node of the first.

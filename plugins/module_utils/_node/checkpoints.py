@@ -139,7 +139,9 @@ class Pruner:
 
         :param last: the program has ended: what it saved since the last look counts too.
         """
-        reported = [name for line in self._tail.lines() if (name := reported_name(self.folder, line))]
+        # What was found without a layout is none of the program's reports.
+        lines = [line for line in self._tail.lines() if line.get("layout") != "files"]
+        reported = [name for line in lines if (name := reported_name(self.folder, line))]
         if reported:
             self._record(reported)
         timed = self.form != "files" and self.leads and (last or time.monotonic() >= self._due_at)
