@@ -90,7 +90,7 @@ def describe_cancelled(
     saved = record.checkpoint
     kept = "it reported no checkpoint" if saved is None else _describe_kept(saved, seen or {})
     if other:
-        until = "no checkpoint" if saved is None else f"the checkpoint of step {saved.step}"
+        until = "no checkpoint" if saved is None else f"the checkpoint of {saved.describe_step()}"
         kept = f"its newest checkpoint is not known here: until {other} took it over, it reported {until}"
     again = run_command(record, "train", muster_run_id=record.run_id)
     stopped = f"run {record.run_id} is stopped{f' on {where}' if where else ''}"
@@ -101,10 +101,10 @@ def _describe_kept(saved: SavedCheckpoint, seen: t.Mapping[str, SeenCheckpoint])
     """Return which checkpoint a stopped run has left, as far as its nodes were asked."""
     left, path = find_left(saved.step, seen), f" in {saved.path}" if saved.path else ""
     if left is None:
-        return f"its checkpoint of step {saved.step}{path} is as last reported, not looked for"
+        return f"its checkpoint of {saved.describe_step()}{path} is as last reported, not looked for"
     if left.kind == "reported":
-        return f"its checkpoint of step {saved.step} is kept{path}"
-    reported = f"(it reported step {saved.step}{path} last)"
+        return f"its checkpoint of {saved.describe_step()} is kept{path}"
+    reported = f"(it reported {saved.describe_step()}{path} last)"
     if left.kind == "none":
         return f"no node that was asked has a checkpoint in {left.place} {reported}"
     return f"its newest checkpoint is {left.place} {reported}"

@@ -53,8 +53,8 @@ class RunHistory:
         which it had ended and was not continued yet.
     :ivar left: what nodes have in their folders at the end, and when logs and metrics were removed here.
     :ivar stored: what its nodes have stored of its checkpoints.
-    :ivar layout: ``layout`` of the newest one and ``layout_by``, by what it was recognised; empty where the program
-        reported it by itself.
+    :ivar layout: ``layout`` of the newest one and ``layout_by``, by what it was recognised, and ``step_by``, how its
+        step was estimated; empty where the program reported it by itself.
     """
 
     def __init__(self) -> None:
@@ -262,7 +262,7 @@ class RunHistory:
             self.readings.add_checkpoint(at)
             if _is_newest(attempt, at, self._saved_in):
                 self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
-                self.layout = {key: str(line[key]) for key in ("layout", "layout_by") if line.get(key)}
+                self.layout = {key: str(line[key]) for key in ("layout", "layout_by", "step_by") if line.get(key)}
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if resumed is not None:

@@ -105,11 +105,18 @@ class RunAccount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """The newest checkpoint that the program reported, or that was found by its layout (``layout`` in ``extra``)."""
+    """The newest checkpoint that the program reported, or that was found by its layout (``layout`` in ``extra``).
+
+    Where its step is estimated, ``step_by`` in ``extra`` says how.
+    """
 
     step: int | None = f.field(f.integer(-(2**53), 2**53), None)
     path: str | None = f.field(_text, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
+
+    def describe_step(self) -> str:
+        """Return its step for people, an estimated one as what it is."""
+        return f"about step {self.step}" if self.extra.get("step_by") else f"step {self.step}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 """Reports the checkpoints of programs that report none themselves, by their layout.
 
 Where a name has no step, such as that of an epoch, it is the one that the file holds; else it is estimated: the last
-that was printed before it was saved. What has no known layout is reported where it holds a step.
+that was printed before it was saved. A file without a known layout is reported where it holds a step.
 
 They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout``, by
 what it was recognised (``layout_by``), and how its step was estimated (``step_by``).

@@ -43,6 +43,7 @@ _OWN_KEYS = (
     "late_s",
     "layout",
     "layout_by",
+    "step_by",
 )
 
 
@@ -78,11 +79,12 @@ class StepRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that the program says it saved."""
+    """A checkpoint that the program says it saved. ``step_by``: how its step was estimated, None where it is known."""
 
     at: float | None
     step: int
     path: str | None
+    step_by: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -336,7 +338,9 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
             # Of a line that was read after the fact, the time is that of the reading.
             steps.append(StepRecord(None if "late_s" in line else at, step, loss, throughput, bad, extras))
         if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
-            checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
+            checkpoints.append(
+                Checkpoint(at, saved_step, *(parsing.read_text(line.get(key)) for key in ("path", "step_by")))
+            )
     start = parsing.read_time(lines[0].get("at"))
     return Segment(
         at=start if start is not None or not steps else steps[0].at,

@@ -348,10 +348,10 @@ def _last_checkpoint(run: RunFolder) -> Checkpoint | None:
     recorded = parsing.read_mapping(run.record.get("checkpoint"))
     step = parsing.read_integer(recorded.get("step"))
     if step is not None:
-        return Checkpoint(None, step, parsing.read_text(recorded.get("path")))
+        return Checkpoint(None, step, *(parsing.read_text(recorded.get(key)) for key in ("path", "step_by")))
     if run.history.attempts:
-        saved = run.history.checkpoint
-        return Checkpoint(None, saved[0], parsing.read_text(saved[1])) if saved else None
+        saved, by = run.history.checkpoint, run.history.layout.get("step_by")
+        return Checkpoint(None, saved[0], parsing.read_text(saved[1]), parsing.read_text(by)) if saved else None
     return max(all_checkpoints(run.segments), key=lambda checkpoint: checkpoint.step, default=None)
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from ....module_utils._model.errors import InputError
 from ..data import format as fmt
 from ..data import parsing
-from ..data.load import load_run
+from ..data.load import Checkpoint, load_run
 from ..data.run_model import RunModel, build_run_model
 from ..rules.verdict import judge_run
 from .rendering import Cell, Table, build_mark, render
@@ -76,11 +76,16 @@ def _line(model: RunModel, name: Cell) -> list[Cell]:
         fmt.format_count(parsing.read_integer(model.job.get("nodes"))),
         fmt.format_duration(model.clock.duration),
         fmt.format_count(model.last_step),
-        fmt.format_count(model.checkpoint.step if model.checkpoint else None),
+        _count_checkpoint(model.checkpoint),
         fmt.format_figure(model.final_loss),
         fmt.format_count(model.restarts),
         fmt.format_usd(model.usd),
     ]
+
+
+def _count_checkpoint(saved: Checkpoint | None) -> str:
+    count = fmt.format_count(saved.step if saved else None)
+    return f"about {count}" if saved and saved.step_by else count
 
 
 def _keep_whole(text: str) -> Markup | str:

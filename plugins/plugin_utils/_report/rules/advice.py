@@ -18,7 +18,7 @@ from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.faults import Fault
-from ..data.load import STOPS, Log
+from ..data.load import STOPS, Checkpoint, Log
 from ..data.run_model import RunModel
 from .verdict import split_detail
 
@@ -156,12 +156,13 @@ def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
     if model.nan_since is not None and model.checkpoint and model.checkpoint.step >= model.nan_since:
         where = f" ({model.checkpoint.path})" if model.checkpoint.path else ""
         yield Advice(
-            f"The same run id would continue from the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
+            f"The same run id would continue from the checkpoint of {_call_step(model.checkpoint)}"
             f"{where}, of after the loss stopped being a number: move those checkpoints away first."
         )
         return
-    step = model.checkpoint.step if model.checkpoint else None
-    start = f"continues from the checkpoint of step {fmt.format_count(step)}" if step else "starts from the beginning"
+    saved = model.checkpoint
+    step = saved.step if saved else None
+    start = f"continues from the checkpoint of {_call_step(saved)}" if saved and step else "starts from the beginning"
     if step and model.outcome == "lost" and not model.store_name:
         start += ", or the newest one that is left"
     condition = "Once the cause is fixed" if model.outcome == "failed" else "When the nodes are back"
@@ -169,6 +170,12 @@ def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
     why = "" if step else ", because no checkpoint is known"
     text = f"{when}, the same run id {start}{why}{describe_given(model.values_not_kept)}."
     yield Advice(text, _play(model, "train", named=True))
+
+
+def _call_step(saved: Checkpoint) -> str:
+    """Return the step of a checkpoint, an estimated one with what it is."""
+    step = f"step {fmt.format_count(saved.step)}"
+    return f"about {step}, {saved.step_by}" if saved.step_by else step
 
 
 def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
@@ -185,8 +192,9 @@ def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
     since = model.nan_since
     if since is None:
         return
-    saved = [point.step for part in model.run.segments for point in part.checkpoints if point.step < since]
-    newest = f" The newest checkpoint from before that is of step {fmt.format_count(max(saved))}." if saved else ""
+    saved = [point for part in model.run.segments for point in part.checkpoints if point.step < since]
+    last = max(saved, key=lambda point: point.step, default=None)
+    newest = f" The newest checkpoint from before that is of {_call_step(last)}." if last else ""
     yield Advice(
         f"The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.{newest}"
     )
@@ -304,7 +312,7 @@ def _lacks_expectation(verdict: t.Mapping[str, object]) -> bool:
 def _advise_success(model: RunModel) -> t.Iterator[Advice]:
     if model.outcome != "succeeded" or not model.checkpoint or model.nan_since is not None:
         return
-    text = f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
+    text = f"The trained model is the checkpoint of {_call_step(model.checkpoint)}"
     if model.store_name:
         yield from _advise_stored(model, text)
     elif model.checkpoint.path:

@@ -120,6 +120,7 @@ def build_figures(model: RunModel) -> dict[str, object]:
         "seconds_lost": model.seconds_lost,
         "checkpoint_interval_steps": model.interval,
         "checkpoint_step": model.checkpoint.step if model.checkpoint else None,
+        "checkpoint_step_by": model.checkpoint.step_by if model.checkpoint else None,
         "checkpoint_path": model.checkpoint.path if model.checkpoint else None,
         "stored_step": model.stored_checkpoint.step if model.stored_checkpoint else None,
         "stored_name": model.stored_checkpoint.name if model.stored_checkpoint else None,

@@ -495,6 +495,7 @@ class Follower:
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
+            "checkpoint_step_by": self.story.layout.get("step_by"),
             "stored": self._describe_stored(),
             "sharing": self._describe_sharing(),
             "restarts": self.story.restarts,

@@ -59,7 +59,7 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
         ("loss", "loss {:.4f}"),
         ("tokens_per_s", "{:,.0f} tokens/s"),
         ("samples_per_s", "{:,.1f} samples/s"),
-        ("checkpoint_step", "checkpoint {:d}"),
+        ("checkpoint_step", "checkpoint about {:d}" if values.get("checkpoint_step_by") else "checkpoint {:d}"),
         ("stored", "{}"),
     )
     figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]

@@ -80,7 +80,7 @@ class RequestedRun:
             if starts
             else f"is running {where}; it would be followed"
         )
-        reported = f"; the newest checkpoint that it reported has step {saved.step}" if starts and saved else ""
+        reported = f"; the newest checkpoint that it reported is of {saved.describe_step()}" if starts and saved else ""
         reported = f"; it {origin}" if origin else reported
         differs = describe_changes(self.before, self.job, self.source.code_sha256) if self.before and starts else []
         other = f", with another job: {', '.join(differs)}" if differs else ""

@@ -251,8 +251,10 @@ def _describe_continuation(
 
     :param seen: the newest checkpoint on each node, of those that were asked.
     """
-    step = before.checkpoint.step if before.checkpoint else None
-    start = "begins where its program finds a checkpoint" if step is None else _describe_origin(step, job, seen)
+    saved = before.checkpoint
+    start = "begins where its program finds a checkpoint"
+    if saved and saved.step is not None:
+        start = _describe_origin(saved.step, saved.describe_step(), job, seen)
     if any(item.startswith(_OTHER_FOLDER) for item in differs):
         start = "begins in another folder for checkpoints"
     changed = f", with another job: {', '.join(differs)}" if differs else ""
@@ -260,7 +262,7 @@ def _describe_continuation(
     return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"
 
 
-def _describe_origin(step: int, job: Job, seen: t.Mapping[str, SeenCheckpoint]) -> str:
+def _describe_origin(step: int, called: str, job: Job, seen: t.Mapping[str, SeenCheckpoint]) -> str:
     """Return from where a run continues that reported a checkpoint of ``step``: from what its nodes still have.
 
     Which one all of them can begin with, they find out together before the ranks begin.
@@ -269,15 +271,15 @@ def _describe_origin(step: int, job: Job, seen: t.Mapping[str, SeenCheckpoint]) 
         return "begins at its first step (checkpoints.resume: never)"
     left = job_checkpoints.find_left(step, seen)
     if left is None or left.kind == "partly":
-        return f"continues from the checkpoint of step {step}, or the newest one that is left"
+        return f"continues from the checkpoint of {called}, or the newest one that is left"
     if left.kind in ("reported", "unnamed"):
-        return f"continues from the checkpoint of step {step}"
+        return f"continues from the checkpoint of {called}"
     if left.kind == "other":
-        return f"continues from the newest checkpoint that is left, {left.place} (it reported step {step} last)"
+        return f"continues from the newest checkpoint that is left, {left.place} (it reported {called} last)"
     if job.checkpoints.binding:
-        return f"continues from the newest checkpoint in its bucket (it reported step {step} last): no node has one"
+        return f"continues from the newest checkpoint in its bucket (it reported {called} last): no node has one"
     return (
-        f"no node has a checkpoint in {left.place} (it reported step {step} last): it begins at its first step, unless "
+        f"no node has a checkpoint in {left.place} (it reported {called} last): it begins at its first step, unless "
         "its program finds one elsewhere"
     )
 

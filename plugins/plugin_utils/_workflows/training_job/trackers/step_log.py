@@ -109,6 +109,7 @@ class StepLog:
         source = f"{self._stored_at or f'muster://{self._folder.parents[1].name}/{record.run_id}'}/{name}"
         tags = {"muster.run_id": record.run_id, "muster.checkpoint": name}
         tags |= {"muster.step": str(saved.step)} if saved.step is not None else {}
+        tags |= {"muster.step_by": str(saved.extra["step_by"])} if "step_by" in saved.extra else {}
         version = self._runs.register_model(model, alias, state["run_id"], source, tags)
         self._keep(state, model=model, version=version, alias=alias)
 

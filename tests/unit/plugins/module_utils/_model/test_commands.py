@@ -63,7 +63,9 @@ def test_what_a_cancel_leaves() -> None:
     line = commands.describe_cancelled(saved, "a, b", {"a": SeenCheckpoint("/c", "ckpt-40.rank0.pt")})
     assert "run net-1 is stopped on a, b; its checkpoint of step 40 is kept in /mnt/c/net-1. Continue it: " in line
     assert line.endswith("-i INVENTORY -e @/job.yml muster.training.train -e muster_run_id=net-1")
-    for one, until in ((record, "no checkpoint"), (saved, "the checkpoint of step 40")):
+    guessed = dataclasses.replace(saved, checkpoint=SavedCheckpoint(40, "/c", {"step_by": "the last printed"}))
+    ends = (record, "no checkpoint"), (saved, "the checkpoint of step 40"), (guessed, "the checkpoint of about step 40")
+    for one, until in ends:
         line = commands.describe_cancelled(one, "namespace x", other="her (ab)")
         assert f"; its newest checkpoint is not known here: until her (ab) took it over, it reported {until}. " in line
 

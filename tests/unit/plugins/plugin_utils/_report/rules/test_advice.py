@@ -139,6 +139,21 @@ def test_a_run_whose_loss_is_no_number_is_not_sent_back_to_its_own_checkpoint() 
     assert not any("same run id continues from" in text for text in texts), texts
 
 
+def test_an_estimated_step_is_said_to_be_one() -> None:
+    by = "the last that was printed before it"
+    for outcome, start in (
+        ("succeeded", "The trained model is"),
+        ("failed", "Once the cause is fixed, the same run id"),
+    ):
+        for saved, words in (({"step": 55, "step_by": by}, f"about step 55, {by}"), ({"step": 55}, "step 55")):
+            record = {"run_id": "r", "outcome": outcome, "checkpoint": {"path": "/c/checkpoint_7", **saved}}
+            (text,) = [text for text, _ in advised(RunFolder("r", record)) if text.startswith(start)]
+            assert f"the checkpoint of {words}" in text, text
+    told = {"at": 2.0, "checkpoint_step": 5, "path": "/c", "layout": "accelerate", "step_by": by}
+    segments, _unit = parse_metrics([{"at": 1.0, "step": 5}, told], [])
+    assert segments[0].checkpoints[0].step_by == by
+
+
 def test_a_hostile_run_id_is_quoted_for_the_shell() -> None:
     found = RunFolder("r", {"run_id": "x; rm -rf ~", "outcome": "cancelled"})
     assert advised(found)[0][1] == "ansible-playbook -i INVENTORY muster.training.train -e 'muster_run_id=x; rm -rf ~'"

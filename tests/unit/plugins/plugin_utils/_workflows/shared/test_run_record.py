@@ -132,6 +132,17 @@ def test_an_ended_run_stays_ended_and_its_cost_is_complete() -> None:
     assert value["cost"] == {"usd": 7.2, "complete": True}
 
 
+def test_an_estimated_step_of_a_checkpoint_is_recorded_as_one() -> None:
+    told, by = story(), {"layout": "accelerate", "layout_by": "its files", "step_by": "the last printed before it"}
+    told.metric({"at": T0 + 21, "checkpoint_step": 27, "path": "/c/1", **by})
+    record = run_record.update_record(new(), told, PRICES, T0 + 50)
+    assert record.to_dict()["checkpoint"] == {"step": 27, "path": "/c/1", **by}
+    assert record.checkpoint is not None and record.checkpoint.describe_step() == "about step 27"
+    told.metric({"at": T0 + 22, "checkpoint_step": 30, "path": "/c/2", "layout": "lightning", "layout_by": "its name"})
+    known = run_record.update_record(record, told, PRICES, T0 + 51).checkpoint
+    assert known is not None and known.describe_step() == "step 30"
+
+
 def test_a_price_that_is_unknown_makes_no_sum() -> None:
     value = run_record.update_record(new(), story(), {"a": 2.0, "b": None}, T0 + 3600).to_dict()
     assert value["cost"] == {"usd": None, "complete": False}

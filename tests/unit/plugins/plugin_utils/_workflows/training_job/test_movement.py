@@ -46,6 +46,8 @@ def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5"
     assert movement.describe_state({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == f"{text} · restarts 1 · $2.50"
     assert movement.describe_state({**bare, **full, "step_age_s": 20.0}) == f"{text} · 20 s ago"
+    estimated = movement.describe_state({**bare, **full, "checkpoint_step_by": "the last that was printed before it"})
+    assert estimated.endswith(" · checkpoint about 5")
     assert (
         movement.describe_state({**bare, **full, "step_age_s": 540.0, "stalled_s": 540.0})
         == f"{text} · no step for 9 min"
