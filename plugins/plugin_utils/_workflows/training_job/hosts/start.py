@@ -240,8 +240,10 @@ def _list_seen(plan: HostsPlan) -> dict[str, SeenCheckpoint]:
 
 def describe_start(plan: HostsPlan, before: RunRecord) -> str:
     """Return from where a run would continue."""
-    step = before.checkpoint.step if before.checkpoint else None
-    return "" if step is None else _describe_origin(step, plan.job, _list_seen(plan))
+    saved = before.checkpoint
+    if saved is None or saved.step is None:
+        return ""
+    return _describe_origin(saved.step, saved.describe_step(), plan.job, _list_seen(plan))
 
 
 def _describe_continuation(
