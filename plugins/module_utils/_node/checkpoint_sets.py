@@ -112,19 +112,25 @@ def _choose_in_family(parts: t.Sequence[_Part]) -> CheckpointSet:
     # Parts are never copied: copies show that one rank at a time saves, which moved where two nodes have saved.
     has_copies = any(not part.held.own and part.held.whole for part in parts)
     if not is_ranked and (has_copies or len({part.node for part in own}) < 2):
-        return _choose_single([part for part in parts if part.held.whole])
+        return _choose_single(parts)
     return _choose_common(own if is_ranked else _split_numbers(own))
 
 
 def _choose_single(parts: t.Sequence[_Part]) -> CheckpointSet:
-    newest = max(parts, key=lambda part: (part.held.is_current, part.held.saved_at, part.held.own))
-    names = {
-        part.node: (part.held.name,)
-        for part in parts
-        # Of a name that is used again, a copy may be of what was saved before.
-        if part.held.name == newest.held.name and (part.held.own or part.held.saved_at >= newest.held.saved_at)
-    }
-    return CheckpointSet(names)
+    whole = (part for part in parts if part.held.whole)
+    newest = max(whole, key=lambda part: (part.held.is_current, part.held.saved_at, part.held.own))
+    return CheckpointSet({part.node: (part.held.name,) for part in parts if _belongs(part, newest)})
+
+
+def _belongs(part: _Part, newest: _Part) -> bool:
+    """Return whether a node has a part of a checkpoint that one rank at a time saves."""
+    if part.held.name != newest.held.name:
+        return False
+    if not part.held.whole:
+        # What every rank writes beside it, such as its random state.
+        return not part.held.own
+    # Of a name that is used again, a copy may be of what was saved before.
+    return part.held.own or part.held.saved_at >= newest.held.saved_at
 
 
 def _choose_common(parts: t.Sequence[_Part]) -> CheckpointSet:

@@ -40,6 +40,14 @@ CASES: dict[str, tuple[dict[str, list[Held]], dict[str, tuple[str, ...]]]] = {
         {"a": [held("latest.pt", 80)], "b": [held("latest.pt", 60, "copy")]},
         {"a": ("latest.pt",)},
     ),
+    "what every rank writes beside it": (
+        {"a": [held("checkpoint-48", 48)], "b": [Held("checkpoint-48", 48, 1, False, False, False)]},
+        {"a": ("checkpoint-48",), "b": ("checkpoint-48",)},
+    ),
+    "what every rank wrote beside one of before": (
+        {"a": [held("checkpoint-48", 48)], "b": [Held("checkpoint-32", 32, 1, False, False, False)]},
+        {"a": ("checkpoint-48",)},
+    ),
     "rank 0 moved": (
         {"a": [held("c-40", 40), held("c-20", 20)], "b": [held("c-80", 80), held("c-40", 40, "copy")]},
         {"b": ("c-80",)},
