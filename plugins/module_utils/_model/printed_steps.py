@@ -116,6 +116,10 @@ class PrintedSteps:
         """Return what is added to the steps that an attempt prints now."""
         return self._attempts[attempt].base if attempt in self._attempts else 0
 
+    def last_of(self, attempt: int) -> int | None:
+        """Return the newest step that counts of an attempt, as it was printed; None before one."""
+        return self._attempts[attempt].last if attempt in self._attempts else None
+
     def take_news(self) -> list[Line]:
         """Return events about where the steps are from, each once."""
         news, self._news = self._news, []

@@ -357,7 +357,7 @@ class Follower:
         return round(max(0.0, now - since), 3)
 
     def _take_printed(self, node: str, line: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-        number = self._printed_in(float(line.get("at") or 0.0))
+        number = self._printed_in(line)
         if "step" in line and self._kept["metrics"]:
             # A follower before this one had it, and was killed before it noted so.
             plain = {key: value for key, value in line.items() if key not in _READ_KEYS}
@@ -387,14 +387,17 @@ class Follower:
             if said:
                 self.progress.say(said)
 
-    def _printed_in(self, at: float) -> int:
-        """Return the number of the attempt that printed at a time, which may be read before the event that it began."""
+    def _printed_in(self, line: t.Mapping[str, t.Any]) -> int:
+        """Return the number of the attempt that printed a line, which may be read before the event that it began."""
+        at = float(line.get("at") or 0.0)
         begun = self.story.attempt_at(at)
         if begun is None:
             return 0
         ends = [end.at for end in begun.exits.values()]
         is_over = len(ends) >= len(begun.ranks) and at > max(ends, default=at) + _LATE_S
-        return begun.n + is_over
+        # A bar is drawn once more when its program closes it, and that may be read late.
+        is_again = "step" in line and line["step"] == self._printed.last_of(begun.n)
+        return begun.n + (is_over and not is_again)
 
     def report_resumes(self) -> None:
         """Record and say of each attempt, once, that it did not resume."""

@@ -85,6 +85,19 @@ def test_what_a_new_gang_prints_on_another_node_is_read_before_its_start(tmp_pat
     assert steps == [1, 2, 3, 2, 3]
 
 
+def test_a_bar_that_is_drawn_again_at_its_end_is_none_of_the_next_attempt(tmp_path: pathlib.Path) -> None:
+    followed, now = follower(tmp_path, **PATTERN), time.time()
+    followed.record_event("worker_started", now - 60, rank=0, node="a", attempt=1)
+    followed.take_text("a", "log", "iter 59\niter 60\n", [now - 40, now - 30])
+    followed.record_event("worker_exit", now - 29, rank=0, node="a", attempt=1, exit_code=0)
+    followed.take_text("a", "log", "iter 60\n", [now - 25])
+    followed.record_event("worker_started", now - 10, rank=0, node="a", attempt=2)
+    followed.take_text("a", "log", "iter 57\niter 58\n", [now - 6, now - 5])
+    first, second = followed.story.attempts
+    assert (first.last_step, second.first_step, second.last_step) == (60, 57, 58)
+    assert followed.story.are_steps_known
+
+
 def test_an_attempt_that_begins_again_is_reported_once(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     followed = follower(tmp_path, said=said, **PATTERN)
