@@ -143,6 +143,17 @@ def check_reported(job: Job, sources: t.Iterable[str]) -> None:
         )
 
 
+def describe_no_step(preset: str | None) -> tuple[str, str]:
+    """Return what is wrong where no step of a program was read, and what to do.
+
+    :param preset: that of the job, by which its lines were read.
+    """
+    if preset is None:
+        return "no step of the program was read", NO_STEP_FIX
+    fix = f"See in its log (playbook logs) which it prints; set job.metrics.step_pattern, or append to {_METRICS_FILE}"
+    return f"no line of the program has a step as preset {preset} prints it", fix
+
+
 def describe_time(drill: Drill) -> str:
     """Return when a drill was to kill, as a phrase."""
     if drill.at_step is not None:

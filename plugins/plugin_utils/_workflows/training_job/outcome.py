@@ -11,7 +11,7 @@ import time
 import typing as t
 
 from ....module_utils._model import account
-from ....module_utils._model.drill import NO_STEP_FIX, describe_time
+from ....module_utils._model.drill import describe_no_step, describe_time
 from ....module_utils._model.errors import MusterError, RefusedError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
@@ -111,7 +111,7 @@ def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:
         return {**result, "drill": dict(record.drill or {})}
     late = f"the run ended before {describe_time(follower.drill)}", "Drill an earlier step"
     if follower.story.first_step_at is None:
-        late = "no step of the program was read", NO_STEP_FIX
+        late = describe_no_step(follower.job.metrics.preset)
     problem, fix = follower.drill_problem or late
     msg = f"run {record.run_id} {record.outcome}: nothing was killed, {problem}"
     proof = {"resumed": False, "problem": f"nothing was killed, {problem}"}

@@ -151,3 +151,9 @@ def test_a_script_of_which_no_step_could_be_read_is_refused() -> None:
     drills.check_reported(parse_job({**job, "args": ["--metrics", "$MUSTER_METRICS_FILE"]}), [""])
     drills.check_reported(parse_job({**job, "metrics": {"preset": "nanogpt"}}), [""])
     drills.check_reported(parse_job({"name": "x", "module": "pkg.train"}), [])
+
+
+def test_a_preset_that_reads_no_step_is_not_advised_again() -> None:
+    assert "Set job.metrics.preset" in drills.describe_no_step(None)[1]
+    problem, fix = drills.describe_no_step("lightning")
+    assert "preset lightning" in problem and "job.metrics.preset" not in fix and "step_pattern" in fix
