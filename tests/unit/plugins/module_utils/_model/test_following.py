@@ -23,7 +23,7 @@ def test_an_attempt_that_ended_while_it_was_followed_is_read() -> None:
     history = RunHistory()
     for attempt, at in ((1, 10.0), (2, 50.0)):
         history.event({"kind": "worker_started", "at": at, "attempt": attempt, "rank": 0, "node": "a"})
-        history.metric({"at": at + 1, "step": 5 * attempt})
+        history.metric({"at": at + 1, "step": 5 + attempt})
     assert history.following.unread_attempts(history.attempts) == [] and history.losses()[0] is not None
     history.event({"kind": "followed", "at": 40.0})
     assert history.following.unread_attempts(history.attempts) == [], "the next attempt began later"
