@@ -46,17 +46,22 @@ def recognise(place: pathlib.Path, only: str = "", beside: t.Collection[str] | N
 
     :param beside: the names in its folder, where they are known.
     """
-    inside: t.Collection[str] | None = None
-    with contextlib.suppress(OSError):
-        inside = os.listdir(place) if place.is_dir() else None
+    inside = _list_names(place) if place.is_dir() else None
     for name in (only,) if only else LAYOUTS:
         layout, within = LAYOUTS[name], inside
         if within is None and layout.ending and place.name.endswith(layout.ending):
-            beside = os.listdir(place.parent) if beside is None else beside
+            beside = _list_names(place.parent) if beside is None else beside
             within = beside
         if within is not None and layout.is_one(place.name, within):
             return name
     return ""
+
+
+def _list_names(folder: pathlib.Path) -> list[str]:
+    """Return the names in a folder, none of one that is not there or may not be read."""
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
 
 
 def find_reported(folder: pathlib.Path, path: str) -> str:

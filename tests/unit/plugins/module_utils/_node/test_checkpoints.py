@@ -206,3 +206,12 @@ def test_it_prunes_beside_the_program_and_says_what_it_removed(tmp_path: pathlib
         ("checkpoint_removed", "s0", "n"),
         ("checkpoint_removed", "s1", "n"),
     ]
+
+
+@pytest.mark.parametrize(
+    "path", ["step-3", "step-3/part", "model.ckpt-3", "last.ckpt", "checkpoint_last.pt", "5/default"]
+)
+def test_what_was_reported_has_a_name_where_its_folder_is_gone(tmp_path: pathlib.Path, path: str) -> None:
+    folder = tmp_path / "gone"
+    name = checkpoints.reported_name(folder, {"checkpoint_step": 3, "path": f"{folder}/{path}"})
+    assert name == path.partition("/")[0]
