@@ -68,7 +68,7 @@ def test_a_killed_supervisor_of_the_store_costs_one_lost_node(world: World, torc
     assert world.record()["outcome"] == "succeeded"
 
 
-@pytest.mark.parametrize("then", ["train", "cancel"])
+@pytest.mark.parametrize("then", ["train", pytest.param("cancel", marks=pytest.mark.long)])
 def test_a_store_without_a_folder_is_the_runs_own(world: World, torch_python: str, then: str) -> None:
     job = waiting_job(world, torch_python)
     assert world.play(job=job, training_job_wait=False).code == 0

@@ -27,6 +27,10 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "1" and not again:
 """
 
 
+# One that torchrun starts, and the one that mpirun does.
+SHORT = ("deepspeed_zero3", "mpi4py")
+
+
 @pytest.fixture(scope="module")
 def launchers_python() -> str:
     """The interpreter with the launchers' libraries."""
@@ -47,8 +51,8 @@ def mpirun(sshd_works: None) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "preset",
-    # The trainer of Hugging Face runs on Accelerate, too.
-    [pytest.param(preset, marks=[pytest.mark.long] if preset.name == "accelerate" else []) for preset in PRESETS],
+    # Each of the others starts by torchrun, too.
+    [pytest.param(preset, marks=[] if preset.name in SHORT else [pytest.mark.long]) for preset in PRESETS],
     ids=lambda preset: preset.name,
 )
 def test_a_preset_resumes_when_a_rank_was_killed(

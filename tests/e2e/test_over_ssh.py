@@ -53,7 +53,7 @@ def over_ssh(world: World, request: pytest.FixtureRequest) -> t.Iterator[OverSsh
 @pytest.mark.parametrize(
     "over_ssh",
     [
-        pytest.param(False, id="default state home"),
+        pytest.param(False, id="default state home", marks=pytest.mark.long),
         pytest.param(True, id="named state home"),
     ],
     indirect=True,
