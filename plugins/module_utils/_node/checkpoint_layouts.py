@@ -46,7 +46,7 @@ def recognise(place: pathlib.Path, only: str = "", beside: t.Collection[str] | N
 
     :param beside: the names in its folder, where they are known.
     """
-    inside = _list_names(place) if place.is_dir() else None
+    inside: t.Collection[str] | None = _list_names(place) if place.is_dir() else None
     for name in (only,) if only else LAYOUTS:
         layout, within = LAYOUTS[name], inside
         if within is None and layout.ending and place.name.endswith(layout.ending):

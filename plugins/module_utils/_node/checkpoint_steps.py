@@ -67,7 +67,9 @@ def _find(held: object, key: Key) -> int | None:
     for part in key:
         held = held[-1] if isinstance(held, list) and held else held
         held = held.get(part) if isinstance(held, dict) else None
-    return held if type(held) is int and 0 <= held < _MOST_STEP else None
+    if not isinstance(held, int) or isinstance(held, bool) or not 0 <= held < _MOST_STEP:
+        return None
+    return held
 
 
 def _follow(pickled: bytes) -> object:
