@@ -90,8 +90,8 @@ def test_a_machine_that_is_back_with_an_empty_disk_answers(world: World, torch_p
 def test_a_full_disk_of_the_controller_keeps_no_run_from_being_stopped(world: World, small_disk: pathlib.Path) -> None:
     """Its follower ends and says that the run runs on; what only looks says the last that was read; cancel stops it."""
     world.state = small_disk
-    # Each second 20 KB, so that what is read of it does not fit any more.
-    argv = [sys.executable, "-u", "-c", "import time\nwhile True: print('x' * 2000); time.sleep(0.1)"]
+    # Each second 5 KB, so that what is read of it does not fit any more, and all of it does once there is room.
+    argv = [sys.executable, "-u", "-c", "import time\nwhile True: print('x' * 500); time.sleep(0.1)"]
     play = world.start(job=world.job(command=argv, checkpoints={"grace_s": 1}))
     until(lambda: (world.run_folder() / "logs" / "node-1.log").exists(), "output")
     try:
