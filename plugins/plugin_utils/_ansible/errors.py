@@ -13,13 +13,13 @@ from ...module_utils._secrets.scrubber import scrub
 
 Result = dict[str, t.Any]
 _WORDS = ("msg", "detail")
-# What a disk of the controller that cannot be written says: not a defect of ours, and without a text of others.
 _OWN = "ansible_collections.muster.training."
 # The only way to a part of the collection that cannot be imported is one that fits no more what was imported before.
 _REPLACED = (
     "the files of the collection were replaced or removed while this command ran: what it began is as it was. Run the "
     "same command again"
 )
+# What a disk of the controller that cannot be written says: not a defect of ours, and without a text of others.
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
