@@ -22,6 +22,7 @@ from ....module_utils._model import job_backends, job_checkpoints
 from ....module_utils._model.errors import InputError, MusterError, RefusedError, TransportError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.wording import name_some
 from ....module_utils._node import checkpoint_sets
 from ..._hosts.node_client import NodeClient, find_answering
 from ..shared.progress import Progress
@@ -258,7 +259,6 @@ class Fetch:
         """Return what was fetched: files and folders, the first by name, and the reported checkpoint if it is none."""
         parts = [name.partition("/") for name in names]
         tops = list(dict.fromkeys(first + slash for first, slash, _rest in parts))
-        more = f" and {len(tops) - _SHOWN} more" if len(tops) > _SHOWN else ""
         saved = None if self.wanted.patterns else self.record.checkpoint
         reported = pathlib.PurePosixPath(saved.path or "").name if saved else ""
         others = ""
@@ -268,7 +268,7 @@ class Fetch:
             found = [int(number) for number in re.findall("[1-9][0-9]*", " ".join(tops))]
             newest = f"; the newest that was found is of step {found[0]}" if len({*found}) == 1 else ""
             others = f" (the last checkpoint that the program reported is of step {saved.step}{newest})"
-        return f"{', '.join(tops[:_SHOWN])}{more}{others}"
+        return f"{name_some(tops, _SHOWN)}{others}"
 
     def _build_missing_error(
         self,
@@ -301,8 +301,7 @@ class Fetch:
                 return RefusedError(problem, f"{nothing} there")
             said = f"The program reported a checkpoint of step {saved.step}; prune did not remove it"
             return RefusedError(problem, f"{nothing} there. {said}: it was deleted otherwise, or saved elsewhere")
-        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-        return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
+        return RefusedError(problem, f"Files there are {name_some(there, _SHOWN)} (muster_fetch_paths)")
 
     def _build_result(self, names: t.Sequence[str], size: int, changed: bool, msg: str) -> dict[str, object]:
         about = {"run_id": self.record.run_id, "dest": str(self.dest)}
@@ -323,10 +322,7 @@ def _add_newer(result: dict[str, object], newer: t.Sequence[str]) -> dict[str, o
     """Return the result with the parts of a later step that is not whole: those of it were not fetched."""
     if not newer:
         return result
-    more = f" and {len(newer) - _SHOWN} more" if len(newer) > _SHOWN else ""
-    words = (
-        f"{', '.join(newer[:_SHOWN])}{more} is of a later step, which not every rank or node has saved, and was left"
-    )
+    words = f"{name_some(newer, _SHOWN)} is of a later step, which not every rank or node has saved, and was left"
     warnings = t.cast("list[str]", result.get("warnings") or [])
     return {**result, "msg": f"{result['msg']}. {words}", "warnings": [*warnings, words]}
 
