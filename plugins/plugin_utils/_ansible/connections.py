@@ -27,6 +27,8 @@ from .._hosts.node_client import NodeClient
 _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 # A host that has sent nothing for 20 seconds is not there: 3 questions, 5 seconds apart, and 5 for the last answer.
 _PASSWORD_FIX = "Give it with --ask-become-pass, or let the user become root without a password"
+# Ansible's error where ssh ended while it was given data: what ssh itself said is not in it.
+_HIDES_SSH = "Data could not be sent to remote host"
 _KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
@@ -104,7 +106,10 @@ class HostShell:
         try:
             code, out, err = connection.exec_command(line, in_data=data, sudoable=self._become is not None)
         except AnsibleConnectionFailure as exc:
-            raise UnreachableError(self._host, *explain_ssh(str(exc), 0, _place(connection))) from exc
+            told, telling = str(exc), 0
+            if _HIDES_SSH in told:
+                told, telling = _what_ssh_says(connection) or told, -1
+            raise UnreachableError(self._host, *explain_ssh(told, telling, _place(connection))) from exc
         except AnsibleError as exc:
             fix = _PASSWORD_FIX if "password" in str(exc).lower() else ""
             raise UnreachableError(self._host, _first_line(exc), fix) from exc
@@ -157,6 +162,18 @@ def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
         return None
     method = str(variables.get("ansible_become_method") or task.become_method or "sudo")
     return become_loader.get(method)
+
+
+def _what_ssh_says(connection: t.Any) -> str:
+    """Return why a connection that has just failed cannot be opened; empty where it can, or nothing is said.
+
+    The command is one that may run at any time: whether the one that failed was begun is not known.
+    """
+    try:
+        code, _out, err = connection.exec_command("true", in_data=None, sudoable=False)
+    except AnsibleError as exc:
+        return "" if _HIDES_SSH in str(exc) else str(exc)
+    return to_text(err, errors="surrogate_or_replace").strip() if code == 255 else ""
 
 
 def _place(connection: t.Any) -> tuple[str, str | None]:

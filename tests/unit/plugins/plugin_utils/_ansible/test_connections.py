@@ -140,6 +140,35 @@ def test_status_255_of_a_local_program_is_a_status() -> None:
     assert run(open_one(LOCAL), "exit 255")[0] == 255
 
 
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ((255, b"", b"ssh: connect to host 10.0.0.2 port 1: Connection refused\r\n"), "port 1: Connection refused"),
+        ((0, b"", b""), "Data could not be sent"),
+        (AnsibleConnectionFailure("Connection timed out."), "Connection timed out"),
+    ],
+)
+def test_what_ssh_said_is_asked_for_where_ansible_does_not_tell_it(
+    monkeypatch: pytest.MonkeyPatch, second: t.Any, told: str
+) -> None:
+    """An ssh that ends while it is given data: Ansible knows a broken pipe alone."""
+    lost = AnsibleConnectionFailure("Data could not be sent to remote host '10.0.0.2'. [Errno 32] Broken pipe")
+    results = [lost, second]
+    commands = []
+
+    def exec_command(_self: t.Any, command: str, **_options: t.Any) -> t.Any:
+        commands.append(command)
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(ssh.Connection, "exec_command", exec_command)
+    with pytest.raises(UnreachableError, match=told):
+        run(open_one({"ansible_connection": "ssh"}), "rm file", b"data")
+    assert len(commands) == 2 and commands[1] == "true", "what may have been begun is not run again"
+
+
 class Ssh:
     """A program in the place of ssh that notes its arguments and ends with a status."""
 
