@@ -114,7 +114,7 @@ class RunHistory:
             self.stored.take(line, at)
         elif kind in ("checkpoint_missing", "checkpoint_there"):
             self._missing = line if kind == "checkpoint_missing" else None
-        elif kind in ("no_checkpoint", "checkpoint_unreported", "pruned"):
+        elif kind in ("no_checkpoint", "checkpoint_unreported", "checkpoint_half_saved", "pruned"):
             self.left.take(line, at)
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
@@ -492,9 +492,8 @@ class RunHistory:
         problem = self.stored.problem()
         if problem is None and not ended:
             return ""
-        return describe_unstored(
-            binding, self.checkpoint[0] if self.checkpoint else None, self.newest_stored(), problem
-        )
+        step, estimated = self.checkpoint[0] if self.checkpoint else None, "step_by" in self.layout
+        return describe_unstored(binding, step, self.newest_stored(), problem, estimated=estimated)
 
     def ranks_seen(self) -> int:
         """Return the number of ranks that started in the newest attempt."""

@@ -43,15 +43,18 @@ class LeftFiles:
         self.pruned_at: float | None = None
         self._empty: dict[str, tuple[float, str]] = {}
         self._unreported: tuple[str, str, object] | None = None
+        self._half_saved: tuple[float, str] | None = None
 
     def take(self, line: Line, at: float) -> None:
-        """Take in an event ``no_checkpoint``, ``checkpoint_unreported`` or ``pruned``."""
+        """Take in an event ``no_checkpoint``, ``checkpoint_unreported``, ``checkpoint_half_saved`` or ``pruned``."""
         if line.get("kind") == "pruned":
             self.pruned_at = at
             return
         node, folder = str(line.get("node")), str(line.get("folder"))
         if line.get("kind") == "no_checkpoint":
             self._empty[node] = at, folder
+        elif line.get("kind") == "checkpoint_half_saved":
+            self._half_saved = at, f"{folder}: checkpoint {line.get('detail')} (on {node})"
         else:
             self._unreported = node, f"{folder}/{line.get('name')}", line.get("step")
 
@@ -65,11 +68,15 @@ class LeftFiles:
         found = [self._empty.get(node, (0.0, "")) for node in {*nodes}]
         return found[0][1] if found and all(at >= since for at, _folder in found) else ""
 
-    def describe_unreported(self, reported: object) -> str:
-        """Return which checkpoint there is that no report of the run is of, and what to do; empty where there is none.
+    def describe_left(self, reported: object, reported_at: float | None) -> str:
+        """Return which checkpoint there is that is half saved or that no report is of, and what to do; else nothing.
 
         :param reported: the newest checkpoint of a known step that the run has saved, None without one.
+        :param reported_at: when the run reported a checkpoint last.
         """
+        if self._half_saved is not None and self._half_saved[0] > (reported_at or 0.0):
+            fix = "A program that loads it fails: put a whole one in its place, or delete it to begin anew"
+            return f"{self._half_saved[1]}, and no whole one is there. {fix}"
         if self._unreported is None or reported is not None:
             return ""
         node, path, step = self._unreported
@@ -135,17 +142,28 @@ class StoredCheckpoints:
 
 
 def describe_unstored(
-    binding: str, step: int | None, stored: StoredCheckpoint | None, problem: StoreProblem | None
+    binding: str,
+    step: int | None,
+    stored: StoredCheckpoint | None,
+    problem: StoreProblem | None,
+    *,
+    estimated: bool = False,
 ) -> str:
     """Return that the newest checkpoint of a run is not in its store, empty where it is, or where none was saved.
 
     :param step: of the newest checkpoint that the program reported, None without a report.
+    :param estimated: whether it is no number that the program reported.
     """
     is_behind = step is not None and (stored is None or (stored.step is not None and stored.step < step))
     if not is_behind and problem is None:
         return ""
     have = "none of the run is" if stored is None else f"the newest that is has {_name(stored)}"
-    what = f"checkpoint {step} is not stored in {binding}" if is_behind else f"checkpoints are not stored in {binding}"
+    about = "about " if estimated else ""
+    what = (
+        f"checkpoint {about}{step} is not stored in {binding}"
+        if is_behind
+        else f"checkpoints are not stored in {binding}"
+    )
     return f"{what}, {have}" + (f" ({problem.detail})" if problem else "")
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pathlib
 import time
 import typing as t
@@ -19,9 +20,12 @@ from . import (
     checkpoints,
     files,
 )
+from .checkpoint_table import LAYOUTS
 
 if t.TYPE_CHECKING:
     from . import checkpoint_sync
+
+_LEFT_FIX: t.Final = "it does not count, and a program that loads it fails. Delete it, or have the program load another"
 
 
 def pass_over(folder: pathlib.Path, rules: t.Mapping[str, t.Any], *, first: bool) -> list[str]:
@@ -35,9 +39,20 @@ def pass_over(folder: pathlib.Path, rules: t.Mapping[str, t.Any], *, first: bool
         return []
     half = [*checkpoint_layouts.hide_half_saved(folder), *_hide_torn_files(folder)]
     hidden = [f"checkpoint {told}; it is passed over" for told in half]
+    hidden += [f"warning: checkpoint {told}: {_LEFT_FIX}" for told in _list_half_folders(folder)]
     problem = checkpoint_layouts.find_tracker_problem(folder) if folder.is_dir() else ""
     fix = "the program may refuse that or begin anew. Write the name of a whole checkpoint into it, or delete it"
     return [*hidden, *([f"warning: {problem}: {fix}"] if problem else [])]
+
+
+def _list_half_folders(folder: pathlib.Path) -> list[str]:
+    """Return what half-saved folders lack that are newer than the newest whole one, and without a tracker.
+
+    They stay: not every program takes the newest of its folders by its name.
+    """
+    newer = itertools.takewhile(lambda one: one.problem, checkpoints.list_saved(folder, "auto"))
+    halves = [one for one in newer if (folder / one.name).is_dir() and not checkpoint_trackers.is_unnamed(one)]
+    return [f"{one.name} {one.problem}" for one in halves if not getattr(LAYOUTS.get(one.layout), "tracker", "")]
 
 
 def _hide_torn_files(folder: pathlib.Path) -> list[str]:
@@ -121,7 +136,7 @@ class CheckpointCare:
             self._note_missing()
 
     def _note_missing(self) -> None:
-        """Tell of a reported checkpoint that is not there, that nothing is, or that one is that was not reported.
+        """Tell of a reported checkpoint that is not there, that nothing is, of a half-saved or a not reported one.
 
         A pod does not see what is printed.
         """
@@ -131,6 +146,9 @@ class CheckpointCare:
             told = {"kind": "checkpoint_missing", **told}
         elif not any(folder.glob("[!.]*")):
             told = {"kind": "no_checkpoint", "folder": str(folder)}
+        elif self._rules.get("first") and (half := checkpoints.describe_only_half_saved(folder, form)):
+            # Other nodes may have parts of their own, without the file that is written last.
+            told = {"kind": "checkpoint_half_saved", "folder": str(folder), "detail": half}
         elif saved := checkpoint_reports.find_unreported(self._run / "metrics.jsonl", folder, form):
             told = {"kind": "checkpoint_unreported", "folder": str(folder), "name": saved.name, "step": saved.step}
         if told:

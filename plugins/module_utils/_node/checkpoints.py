@@ -56,6 +56,12 @@ def describe_half_saved(folder: pathlib.Path, form: str) -> str:
     return f"{newest.name} {newest.problem}" if newest and newest.problem else ""
 
 
+def describe_only_half_saved(folder: pathlib.Path, form: str) -> str:
+    """Return why the newest checkpoint of a folder does not count, empty where it or an older one does."""
+    saved = list_saved(folder, form)
+    return f"{saved[0].name} {saved[0].problem}" if saved and all(one.problem for one in saved) else ""
+
+
 def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
     found: list[Saved] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

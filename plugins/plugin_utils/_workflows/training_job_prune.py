@@ -171,7 +171,7 @@ def _find_only_copy(home: StateHome, record: RunRecord, found: NodeRuns, on_cont
             return f"{newest.problem}. Fetch them by name (muster_fetch_paths), or remove the run with {_ANYWAY}"
         return f"it has a checkpoint that was not fetched: {listed}. {_WAYS}"
     if own and not saved and record.checkpoint and not copies.fetched and _is_inside(record):
-        step = f"the checkpoint of step {record.checkpoint.step}"
+        step = f"the checkpoint of {record.checkpoint.describe_step()}"
         return f"its program reported {step}, which may be in its folder and was not fetched. {_WAYS}"
     if on_controller and any((folder / "files").rglob("*")) and not own:
         return f"what was fetched of it is in {folder / 'files'}. Move it, or remove the run with {_ANYWAY}"

@@ -83,6 +83,8 @@ def _find_end(known: KnownRun, backend: Backend | None) -> list[Cause]:
     # The line of a run's end has what to do, too.
     fix = find_fix(code, backend, over=True) or ""
     text = (known.detail.removesuffix(fix) if fix else known.detail).rstrip(". ")
+    if code == "checkpoint_failed" and known.left and known.left not in text:
+        text = f"{text}; {known.left}"
     return [build_live_cause(code, text, _find_node(code, text, known))] if text else []
 
 

@@ -24,6 +24,7 @@ class KnownRun:
 
     ``steps``: (time, step), as the controller has read them. ``outcome``, ``cause``, ``detail``: how it ended.
     ``nodes``: the names of its nodes. ``gpus``: whether its ranks have GPUs. ``at``: when this was read.
+    ``left``: the half-saved checkpoint that is the only one it has, or one that no report of it is of.
     """
 
     over: bool | None
@@ -35,6 +36,7 @@ class KnownRun:
     detail: str = ""
     nodes: tuple[str, ...] = ()
     gpus: bool = False
+    left: str = ""
 
     @classmethod
     def build(cls, record: Line, events: t.Iterable[Line], metrics: t.Iterable[Line], at: float) -> KnownRun:
@@ -56,6 +58,7 @@ class KnownRun:
             str(record.get("detail") or ""),
             tuple(map(str, record.get("hosts") or ())),
             bool((record.get("job") or {}).get("gpus_per_node")),
+            story.left.describe_left(story.checkpoint, story.checkpoint_at),
         )
 
     @property

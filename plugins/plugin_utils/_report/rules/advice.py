@@ -201,8 +201,9 @@ def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
 
 
 def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
-    if unreported := model.run.history.left.describe_unreported(model.run.history.checkpoint):
-        yield Advice(f"{unreported}.")
+    history = model.run.history
+    if left := history.left.describe_left(history.checkpoint, history.checkpoint_at):
+        yield Advice(f"{left}.")
         return
     logged = any(part.steps for part in model.run.segments)
     if logged and not any(part.checkpoints for part in model.run.segments) and model.checkpoint is None:

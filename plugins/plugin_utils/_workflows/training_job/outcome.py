@@ -61,8 +61,8 @@ def record_end(
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
     verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"
     problems = [problem for problem in ended.problems if problem not in outcome.detail]
-    unreported = follower.story.left.describe_unreported(follower.story.checkpoint)
-    found = [unreported] if unreported else []
+    left = follower.story.left.describe_left(follower.story.checkpoint, follower.story.checkpoint_at)
+    found = [left] if left else []
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, *found, said]
     spent = account.describe(ended.account.seconds, ended.account.usd) if ended.account else ""
     if spent:

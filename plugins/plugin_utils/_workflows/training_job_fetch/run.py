@@ -247,7 +247,11 @@ class Fetch:
         if saved is None or min(steps) >= saved:
             return result
         place = found[0].place
-        words = f"checkpoint {min(steps)} is the newest that is stored in {place}; the last of the run, {saved}, is not"
+        about = "about " if self.record.checkpoint and self.record.checkpoint.extra.get("step_by") else ""
+        words = (
+            f"checkpoint {about}{min(steps)} is the newest that is stored in {place}; the last of the run, "
+            f"{about}{saved}, is not"
+        )
         more = " yet" if not self.record.is_ended else ""
         msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}{more}"
         return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}{more}"]}
@@ -263,11 +267,13 @@ class Fetch:
         reported = pathlib.PurePosixPath(saved.path or "").name if saved else ""
         others = ""
         if saved and reported and not any(reported in pathlib.PurePosixPath(name).parts for name in names):
-            others = f" (the checkpoint that was reported for step {saved.step} is {reported}: muster_fetch_paths)"
+            others = (
+                f" (the checkpoint that was reported for {saved.describe_step()} is {reported}: muster_fetch_paths)"
+            )
         elif saved and not reported and str(saved.step) not in re.findall("[1-9][0-9]*", " ".join(names)):
             found = [int(number) for number in re.findall("[1-9][0-9]*", " ".join(tops))]
             newest = f"; the newest that was found is of step {found[0]}" if len({*found}) == 1 else ""
-            others = f" (the last checkpoint that the program reported is of step {saved.step}{newest})"
+            others = f" (the last checkpoint that the program reported is of {saved.describe_step()}{newest})"
         return f"{name_some(tops, _SHOWN)}{others}"
 
     def _build_missing_error(
@@ -299,7 +305,7 @@ class Fetch:
             saved = self.record.checkpoint
             if saved is None or errors is None:
                 return RefusedError(problem, f"{nothing} there")
-            said = f"The program reported a checkpoint of step {saved.step}; prune did not remove it"
+            said = f"The program reported a checkpoint of {saved.describe_step()}; prune did not remove it"
             return RefusedError(problem, f"{nothing} there. {said}: it was deleted otherwise, or saved elsewhere")
         return RefusedError(problem, f"Files there are {name_some(there, _SHOWN)} (muster_fetch_paths)")
 

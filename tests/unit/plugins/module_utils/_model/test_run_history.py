@@ -576,18 +576,31 @@ def test_a_checkpoint_that_was_only_printed_is_not_there_where_all_nodes_have_no
     assert history.describe_missing() == "", "it says where it is"
 
 
+def test_a_half_saved_checkpoint_that_is_the_only_one_is_named_until_another_is_reported() -> None:
+    history = fold_lines([started(1, 0, 1.0)])
+    history.metric({"at": 2.0, "checkpoint_step": 10})
+    half = {"kind": "checkpoint_half_saved", "node": "a", "folder": "/ck", "detail": "ckpt.pt is half saved"}
+    history.event({**half, "at": 9.0})
+    told = history.left.describe_left(history.checkpoint, history.checkpoint_at)
+    assert told.startswith("/ck: checkpoint ckpt.pt is half saved (on a), and no whole one is there. A program that")
+    history.metric({"at": 9.5, "checkpoint_step": 30})
+    assert history.left.describe_left(history.checkpoint, history.checkpoint_at) == ""
+
+
 def test_a_checkpoint_without_a_step_is_named_until_one_is_reported() -> None:
     history = fold_lines([started(1, 0, 1.0)])
-    assert history.left.describe_unreported(history.checkpoint) == ""
+    assert history.left.describe_left(history.checkpoint, history.checkpoint_at) == ""
     history.event({"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "ckpt.pt", "at": 9.0})
     said = "/ck/r/ckpt.pt on a is a checkpoint of a step that is not known: the program reports none"
-    assert history.left.describe_unreported(history.checkpoint).startswith(f"{said}. Set job.metrics.preset")
+    assert history.left.describe_left(history.checkpoint, history.checkpoint_at).startswith(
+        f"{said}. Set job.metrics.preset"
+    )
     told = {"kind": "checkpoint_unreported", "node": "a", "folder": "/ck/r", "name": "checkpoint-10", "step": 10}
     history.event({**told, "at": 9.2})
     said = "/ck/r/checkpoint-10 on a is the newest checkpoint, of step 10: this run has saved none"
-    assert history.left.describe_unreported(history.checkpoint) == said
+    assert history.left.describe_left(history.checkpoint, history.checkpoint_at) == said
     history.metric({"at": 9.5, "checkpoint_step": 30})
-    assert history.left.describe_unreported(history.checkpoint) == ""
+    assert history.left.describe_left(history.checkpoint, history.checkpoint_at) == ""
 
 
 def test_an_empty_folder_of_an_earlier_attempt_says_nothing() -> None:

@@ -97,6 +97,29 @@ def test_a_file_that_is_written_over_is_told_of_unless_its_step_was_reported(tmp
     assert not (run / "events.jsonl").exists()
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_a_torn_file_is_told_of_where_no_whole_one_is(tmp_path: pathlib.Path, older: bool) -> None:
+    """It stays as it is: whether to begin anew is for its user to decide."""
+    run, folder = tmp_path / "run", tmp_path / "ck"
+    run.mkdir()
+    folder.mkdir()
+    (folder / "ckpt.pt").write_bytes(ARCHIVE[:20])
+    if older:
+        (folder / "older.pt").write_bytes(ARCHIVE)
+        os.utime(folder / "older.pt", (1, 1))
+    rules = {"folder": str(folder), "format": "auto", "keep": None, "shared": False, "first": True}
+    checkpoint_care.CheckpointCare(rules, run, "n").close(None, lambda: None)
+    told = json.loads((run / "events.jsonl").read_text())
+    if older:
+        assert told["kind"] == "checkpoint_unreported"
+    else:
+        assert (told["kind"], told["detail"]) == (
+            "checkpoint_half_saved",
+            "ckpt.pt is half saved: ckpt.pt lacks its end",
+        )
+    assert (folder / "ckpt.pt").exists()
+
+
 def test_a_tracker_that_names_a_missing_checkpoint_is_said_before_the_program_begins(tmp_path: pathlib.Path) -> None:
     (tmp_path / "latest").write_text("global_step20")
     rules = {"format": "auto", "resume": "auto"}
@@ -109,6 +132,8 @@ def test_a_tracker_that_names_a_missing_checkpoint_is_said_before_the_program_be
 
 
 ARCHIVE = b"PK\x03\x04" + bytes(40) + b"PK\x05\x06" + bytes(18)
+# An empty header of safetensors, with its length before it.
+SHARD = (2).to_bytes(8, "little") + b"{}"
 RULES = {"format": "auto", "resume": "auto"}
 
 
@@ -138,3 +163,20 @@ def test_a_file_that_lacks_its_end_is_passed_over(
     assert told == [f"checkpoint {name} is half saved: {name} lacks its end; it is passed over" for name in gone]
     # What was hidden is there for whoever wants to look at it.
     assert all((tmp_path / f".{name}.half-saved").read_bytes() == files[name] for name in gone)
+
+
+def test_a_folder_that_lacks_a_shard_is_named_and_stays(tmp_path: pathlib.Path) -> None:
+    for at, (name, shards) in enumerate({"epoch-1": (1, 2), "epoch-2": (1,)}.items(), 1_700_000_000):
+        place = tmp_path / name
+        place.mkdir()
+        index = {"weight_map": {f"layer{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}}
+        (place / "model.safetensors.index.json").write_text(json.dumps(index))
+        for number in shards:
+            (place / f"model-0000{number}-of-00002.safetensors").write_bytes(SHARD)
+        os.utime(place, (at, at))
+    (told,) = checkpoint_care.pass_over(tmp_path, RULES, first=True)
+    assert told.startswith(
+        "warning: checkpoint epoch-2 is half saved: model-00002-of-00002.safetensors, which "
+        "model.safetensors.index.json names, is not there: it does not count"
+    )
+    assert (tmp_path / "epoch-2").is_dir()

@@ -78,6 +78,16 @@ def test_what_a_run_ended_by_is_named_with_its_node_and_without_its_fix_twice() 
     assert not find_known_causes(None, stands=True, backend="hosts")
 
 
+def test_the_half_saved_file_that_a_program_failed_to_load_is_named() -> None:
+    said = "a rank on n0 exited with code 1: RuntimeError: PytorchStreamReader failed finding central directory"
+    half = {"kind": "checkpoint_half_saved", "node": "n0", "folder": "/ck", "detail": "ckpt.pt is half saved: no end"}
+    run = known({"at": 190.0, **half}, state="ended", outcome="failed", cause="crash", detail=said, hosts=["n0"])
+    (found,) = find_known_causes(run, stands=False, backend="hosts")
+    assert found.code == "checkpoint_failed" and found.node == "n0"
+    assert "; /ck: checkpoint ckpt.pt is half saved: no end (on n0), and no whole one is there." in found.evidence
+    assert "delete it to begin anew" in found.evidence
+
+
 def test_a_lost_node_is_no_cause_while_steps_are_made() -> None:
     lost = dataclasses.replace(known({"at": 120.0, "kind": "node_lost", "node": "n0"}), over=False)
     assert [item.code for item in find_known_causes(lost, stands=True, backend=None)] == ["node_unreachable"]
