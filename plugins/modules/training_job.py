@@ -125,9 +125,10 @@ options:
       launcher:
         description:
           - The program that starts the ranks. V(ray) runs on Kubernetes only.
-          - Megatron-LM is started by V(torchrun).
+          - V(megatron) is torchrun with the options of Megatron-LM that O(job.parallel) becomes, and with C(--save) and
+            C(--load) of the run's folder for checkpoints where O(job.args) do not name them.
         type: str
-        choices: [torchrun, accelerate, deepspeed, mpi, ray, command]
+        choices: [torchrun, accelerate, deepspeed, megatron, mpi, ray, command]
         default: torchrun
       image:
         description:
@@ -476,6 +477,40 @@ options:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).
         type: dict
         default: {}
+      parallel:
+        description:
+          - How Megatron divides the model and the batch among ranks. Needs O(job.launcher=megatron).
+          - What Megatron would assert when all ranks have started is refused before; the model's sizes are read from
+            O(job.args), and what is not written there is not judged.
+          - Tensor parallel groups of ranks on several nodes are refused unless their network was measured as lane A.
+        type: dict
+        suboptions:
+          tensor:
+            description: Ranks that have a part of each layer (C(--tensor-model-parallel-size)).
+            type: int
+            default: 1
+          pipeline:
+            description: Stages of layers (C(--pipeline-model-parallel-size)). Above V(1) it needs O(job.gpus_per_node).
+            type: int
+            default: 1
+          context:
+            description: Ranks that have a part of each sequence (C(--context-parallel-size)).
+            type: int
+            default: 1
+          expert:
+            description: Ranks among which the experts are divided (C(--expert-model-parallel-size)).
+            type: int
+            default: 1
+          sequence:
+            description: Whether tensor parallel ranks divide the sequence between their parts (C(--sequence-parallel)).
+            type: bool
+            default: false
+          micro_batch:
+            description: Samples of a rank in one pass (C(--micro-batch-size)). Without it O(job.args) have it.
+            type: int
+          global_batch:
+            description: Samples of a step over all ranks (C(--global-batch-size)). Without it O(job.args) have it.
+            type: int
       requires:
         description:
           - 'Packages that the interpreter must have, such as C({torch: ">=2.4"}). All nodes must have the same

@@ -65,7 +65,7 @@ def test_a_preset_resumes_when_a_rank_was_killed(
     job = preset_jobs.job(preset, str(world.root / "shared"), model, python=launchers_python)
     result = world.play("drill", job=job, muster_drill={"rank": 1, "at_step": AT_STEP}, limit_s=240)
     assert result.code == 0 and "Traceback" not in result.output, result.output
-    preset_jobs.assert_resumed(world.record(), world.metrics())
+    preset_jobs.assert_resumed(world.record(), world.metrics(), preset.ranks)
     assert world.processes() == {}
 
 
@@ -86,7 +86,10 @@ def test_a_rank_that_fails_under_mpirun_takes_the_gang_along(world: World, mpiru
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"launcher": "megatron"}, ("job.launcher", "torchrun starts Megatron-LM")),
+        (
+            {"launcher": "megatron", "parallel": {"tensor": 4}},
+            ("job.parallel", "tensor 4 x pipeline 1 x context 1 = 4 does not divide the world size 2"),
+        ),
         ({"template": "horovod"}, ("job.template", "does not build with PyTorch", "pytorch_ddp")),
         ({"args": ["--tensor-model-parallel-size", 4]}, ("job.args", "does not divide the world size 2")),
     ],

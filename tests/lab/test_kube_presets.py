@@ -41,7 +41,7 @@ def test_a_preset_resumes_when_a_pod_was_killed(
         model,
         env={"PYTHONPATH": ":".join(folders)},
         mounts=[*packages, {"name": "shared", "path": "/shared", "host_path": plan.SHARED}],
-        resources={"cpu": 0.5, "memory": "2Gi"},
+        resources={"cpu": 0.5, "memory": f"{preset.ranks}Gi"},
     )
     controller = Controller(kube_lab, team, tmp_path)
     drill = {"target": "agent", "rank": 1, "at_step": AT_STEP}
@@ -49,5 +49,5 @@ def test_a_preset_resumes_when_a_pod_was_killed(
     assert code == 0 and "Traceback" not in output, output
     record, folder = controller.run()
     preset_jobs.assert_resumed(
-        record, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        record, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()], preset.ranks
     )

@@ -25,7 +25,7 @@ _MODEL_S = 120
 class Preset:
     """A preset of the collection and the program of ``examples`` that it is for.
 
-    ``saving`` is the program's option for the steps between two checkpoints.
+    ``saving`` is the program's option for the steps between two checkpoints. ``values``: what its job needs besides.
     """
 
     name: str
@@ -35,6 +35,12 @@ class Preset:
     saving: str = "--save-every"
     env: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_model: bool = False
+    values: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks its job has over two nodes."""
+        return 2 * int(self.values.get("processes_per_node", 1))
 
 
 _TEXT = "{run_dir}/data/text/LICENSE"
@@ -55,6 +61,11 @@ PRESETS = (
         env={"HF_HUB_OFFLINE": "1"},
         has_model=True,
     ),
+    Preset(
+        "megatron",
+        "megatron_train.py",
+        values={"processes_per_node": 2, "parallel": {"tensor": 2, "micro_batch": 2, "global_batch": 8}},
+    ),
     Preset("mpi4py", "mpi_train.py"),
 )
 
@@ -74,6 +85,7 @@ def job(preset: Preset, checkpoints: str, model: pathlib.Path | None, **values: 
         "datasets": datasets,
         "env": env,
         "checkpoints": {"path": checkpoints, "interval_steps": INTERVAL, "grace_s": 5},
+        **preset.values,
         **values,
     }
 
@@ -88,14 +100,14 @@ def make_model(python: str, folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def assert_resumed(record: t.Mapping[str, t.Any], metrics: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-    """Assert that both ranks came back from a checkpoint, every step was made, and the loss went on falling."""
-    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2}), record["detail"]
+def assert_resumed(record: t.Mapping[str, t.Any], metrics: t.Sequence[t.Mapping[str, t.Any]], ranks: int = 2) -> None:
+    """Assert that all ranks came back from a checkpoint, every step was made, and the loss went on falling."""
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": ranks, "seen": ranks}), record["detail"]
     drill = record["drill"]
-    assert drill["resumed"] is True and drill["world_size"] == 2 and drill["steps_lost"] <= INTERVAL, drill
+    assert drill["resumed"] is True and drill["world_size"] == ranks and drill["steps_lost"] <= INTERVAL, drill
     assert len(record["attempts"]) == 2 and record["attempts"][1]["resumed_from_step"] >= AT_STEP - INTERVAL
     # The library's own count, not the launcher's: a rank may train alone among others.
-    assert [line["world_size"] for line in metrics if "world_size" in line] == [2, 2]
+    assert [line["world_size"] for line in metrics if "world_size" in line] == [ranks, ranks]
     if record["job"]["template"] == "deepspeed_zero3":
         assert [line["stage"] for line in metrics if "stage" in line] == [3, 3]
     losses = {line["step"]: float(line["loss"]) for line in metrics if "loss" in line}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from . import job_checkpoints
+from . import job_checkpoints, parallel_sizes
 from .job import Job
 
 _UPLINK_GB_S = 0.125
@@ -26,6 +26,7 @@ def derive_advice(
     return {
         "world_size": job.world_size,
         "processes_per_node": job.nproc,
+        "parallel": parallel_sizes.describe(job) or None,
         "effective_batch": effective_batch(job),
         "learning_rate_advice": learning_rate(job),
         "predicted_allreduce_s": allreduce_seconds(job, bandwidth_gb_s),
@@ -37,6 +38,7 @@ def derive_advice(
 def describe(derived: t.Mapping[str, t.Any]) -> list[str]:
     """Return the figures that are known, as parts of one line before a launch."""
     formats = (
+        ("parallel", "{}"),
         ("effective_batch", "effective batch {}"),
         ("learning_rate_advice", "linear scaling suggests learning rate {:g}"),
         ("price_usd_per_hour", "${:.2f} an hour"),

@@ -277,6 +277,7 @@ class Job:
     mounts: tuple[Mount, ...] = f.field(f.list_of(f.section(Mount)), ())
     checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
     deepspeed_config: dict[str, t.Any] = f.field(f.dictionary, {})
+    parallel: parallel_sizes.Parallel = f.field(f.section(parallel_sizes.Parallel), parallel_sizes.Parallel())
     requires: dict[str, str] = f.field(f.packages, {})
     requirements: tuple[str, ...] = f.field(f.list_of(f.text), ())
     restart: Restart = f.field(f.section(Restart), Restart())
@@ -424,6 +425,7 @@ def _check_program(job: Job) -> None:
     if job.launcher in TORCHRUN_FAMILY:
         parallel_sizes.check(job.args, job.world_sizes)
         parallel_sizes.check_batch(job.deepspeed_config, job.args, job.world_sizes)
+    parallel_sizes.check_parallel(job)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
         raise InputError(
             "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"

@@ -50,6 +50,12 @@ PRESETS: dict[str, dict[str, t.Any]] = {
         # One tokenizer thread in each rank: the ranks' data loaders fork.
         "env": {"TOKENIZERS_PARALLELISM": "false"},
     },
+    "megatron": {
+        "launcher": "megatron",
+        "checkpoints": {"format": "megatron", "resume": "auto", "grace_s": 120},
+        "restart": {"max_crashes": 3, "max_lost_nodes": 3},
+        "requires": {"torch": ">=2.4"},
+    },
     "mpi4py": {
         "launcher": "mpi",
         "checkpoints": {"resume": "auto"},
@@ -61,10 +67,6 @@ _NO_PRESETS = {
     "horovod": (
         "horovod is no longer a template: Horovod has had no release since 2023 and does not build with PyTorch 2.15",
         "Use template: pytorch_ddp, or mpi4py for a program that averages over MPI itself",
-    ),
-    "megatron": (
-        "megatron is no longer a template: it set nothing beyond torchrun",
-        "Use launcher: torchrun with script: pretrain_gpt.py",
     ),
 }
 

@@ -31,6 +31,7 @@ LAUNCHERS: dict[str, LauncherTraits] = {
     "torchrun": LauncherTraits(torchrun=True),
     "accelerate": LauncherTraits(torchrun=True),
     "deepspeed": LauncherTraits(torchrun=True),
+    "megatron": LauncherTraits(torchrun=True),
     "mpi": LauncherTraits(engines=("mpijob",)),
     "ray": LauncherTraits(engines=("rayjob",), on_hosts=False),
     "command": LauncherTraits(),
@@ -38,10 +39,6 @@ LAUNCHERS: dict[str, LauncherTraits] = {
 TORCHRUN_FAMILY = tuple(name for name, traits in LAUNCHERS.items() if traits.torchrun)
 # Words that were accepted once, or that an operator may look for: (problem, what to write instead).
 _NO_LAUNCHERS = {
-    "megatron": (
-        "megatron is not a launcher: torchrun starts Megatron-LM",
-        "Use torchrun with script: pretrain_gpt.py",
-    ),
     "horovod": ("horovod is not supported: it does not build with current PyTorch", "Use torchrun, or mpi with mpi4py"),
 }
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import typing as t
 
-from . import fabric_gate, harmful_variables, job_backends, node_environment
+from . import fabric_gate, harmful_variables, job_backends, node_environment, parallel_sizes
 from .fabric_gate import VerdictRecord
 from .job import Job
 from .node_environment import Environment
@@ -63,6 +63,7 @@ def plan_hosts_network(
     known = given if given is not None else node_environment.read_environment(gate.verdict or {})
     own = {name: known[name] for name in hosts if name in known}
     verdicts = (gate.verdict,) if gate.verdict else ()
+    parallel_sizes.require_fast_tensor(job, [entry.get("lane") for entry in verdicts])
     environment = node_environment.select_variables(own, job.env, own_network=True, rdma=True)
     warnings = (
         *gate.warnings,
@@ -94,6 +95,7 @@ def plan_cluster_network(
     """
     # A single pod needs no network: no verdict matters to it.
     verdicts = _select_verdicts(entries, nodes, islands) if job.nodes > 1 else []
+    parallel_sizes.require_fast_tensor(job, [entry.get("lane") for entry in verdicts])
     known = {} if job.nodes < 2 else given if given is not None else _read_environments(verdicts, nodes)
     if job.nodes > 1 and hcas:
         known = {name: {**known.get(name, {}), **hcas.get(name, {})} for name in {*known, *(set(nodes) & set(hcas))}}

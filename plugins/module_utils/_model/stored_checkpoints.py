@@ -152,7 +152,7 @@ def describe_unstored(
     """Return that the newest checkpoint of a run is not in its store, empty where it is, or where none was saved.
 
     :param step: of the newest checkpoint that the program reported, None without a report.
-    :param estimated: whether it is no number that the program reported.
+    :param estimated: whether the program did not report it, so that it is the one of the newest step then.
     """
     is_behind = step is not None and (stored is None or (stored.step is not None and stored.step < step))
     if not is_behind and problem is None:

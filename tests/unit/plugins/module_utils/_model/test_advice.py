@@ -23,6 +23,7 @@ def test_what_is_unknown_is_null() -> None:
     assert advice.derive_advice(job(), bandwidth_gb_s=None, prices_usd_per_hour=[1.5, None]) == {
         "world_size": 8,
         "processes_per_node": 4,
+        "parallel": None,
         "effective_batch": None,
         "learning_rate_advice": None,
         "predicted_allreduce_s": None,

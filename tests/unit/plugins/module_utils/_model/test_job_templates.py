@@ -49,7 +49,7 @@ def test_every_template_is_run_by_tests() -> None:
     assert all((preset_jobs.ROOT / "examples" / item.folder / item.script).is_file() for item in preset_jobs.PRESETS)
 
 
-@pytest.mark.parametrize(("name", "instead"), [("horovod", "pytorch_ddp"), ("megatron", "pretrain_gpt.py")])
+@pytest.mark.parametrize(("name", "instead"), [("horovod", "pytorch_ddp")])
 def test_a_template_that_there_is_no_longer_says_what_to_use(name: str, instead: str) -> None:
     with pytest.raises(InputError, match=f"{name} is no longer a template.*{instead}") as caught:
         parse_job({"name": "x", "template": name, "script": "/t.py"}, PRESETS)

@@ -29,7 +29,6 @@ def test_the_documented_launchers_are_those() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("megatron", "torchrun starts Megatron-LM.*Use torchrun with script"),
         ("horovod", "does not build with current PyTorch.*Use torchrun, or mpi"),
         ("torchrum", "must be one of .*Did you mean 'torchrun'"),
         (7, "must be one of"),

@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import parallel_sizes
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS
 
 TENSOR, PIPELINE, CONTEXT = parallel_sizes.OPTIONS
+MODEL = ["--num-layers", 24, "--hidden-size", 2048, "--num-attention-heads", 16, "--seq-length", 4096]
 MEGATRON = {"name": "x", "script": "/opt/megatron/pretrain_gpt.py", "nodes": 3, "gpus_per_node": 8}
 
 
@@ -72,12 +74,14 @@ def test_the_job_of_the_guide_is_taken_and_its_pattern_reads_megatrons_line() ->
     block = re.search(r"^    muster_job:\n      name: gpt\n(?:      .*\n)+", guide.read_text(), re.MULTILINE)
     assert block is not None
     value = yaml.safe_load(textwrap.dedent(block[0]))["muster_job"]
-    job = parse_job(value)
+    job = parse_job(value, PRESETS)
     line = " iteration      500/    1000 | consumed samples:        64000 | lm loss: 2.512345E+00 | loss scale: 1.0 |"
-    found = re.search(str(job.metrics.step_pattern), line)
+    found = re.search(job.metrics.forms["megatron"]["step"], line)
     assert found is not None and (found["step"], float(found["loss"])) == ("500", 2.512345)
+    said = "TP 8 inside each node, PP 2, DP 2 over 4 nodes, 16 micro-batches a step"
+    assert parallel_sizes.describe(job) == said and said in " ".join(guide.read_text().split())
     with pytest.raises(InputError, match="does not divide the world size 24"):
-        parse_job({**value, "nodes": 3, "args": [*value["args"], CONTEXT, 2]})
+        parse_job({**value, "nodes": 3}, PRESETS)
 
 
 DEEPSPEED = {"name": "x", "script": "/t.py", "launcher": "deepspeed", "nodes": 2, "gpus_per_node": 4}
@@ -132,3 +136,128 @@ def test_a_batch_that_does_not_fit_is_refused_before_it_takes_a_node() -> None:
 )
 def test_a_batch_of_which_not_all_is_known_is_left_to_the_program(config: dict[str, t.Any], args: list[str]) -> None:
     parse_job({**DEEPSPEED, "deepspeed_config": config, "args": args})
+
+
+def megatron(parallel: dict[str, t.Any], args: t.Sequence[object] = (), **values: t.Any) -> t.Any:
+    """Return the job of four nodes with eight GPUs each."""
+    given = {**MEGATRON, "nodes": 4, "launcher": "megatron", "parallel": parallel, "args": [*MODEL, *args], **values}
+    return parse_job(given)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "args", "option", "said"),
+    [
+        ({"tensor": 3}, [], "job.parallel", "tensor 3 x pipeline 1 x context 1 = 3 does not divide the world size 32"),
+        ({"tensor": 32}, [], "job.parallel.tensor", "32 does not divide --num-attention-heads 16"),
+        ({"tensor": 4}, ["--hidden-size=2050"], "job.parallel.tensor", "4 does not divide --hidden-size 2050"),
+        (
+            {"tensor": 4},
+            ["--group-query-attention", "--num-query-groups", 6],
+            "job.parallel.tensor",
+            "4 is neither a divisor nor a multiple of --num-query-groups 6",
+        ),
+        ({"pipeline": 16}, [], "job.parallel.pipeline", "16 does not divide --num-layers 24"),
+        (
+            {"pipeline": 4},
+            ["--num-virtual-stages-per-pipeline-rank", 4],
+            "job.parallel.pipeline",
+            "4 x 4 virtual stages = 16 does not divide --num-layers 24",
+        ),
+        (
+            {"context": 4},
+            ["--seq-length", 4100],
+            "job.parallel.context",
+            "is 4, and 2 x 4 = 8 does not divide --seq-length 4100",
+        ),
+        ({"sequence": True}, [], "job.parallel.sequence", "has no effect with tensor: 1"),
+        (
+            {"sequence": True, "tensor": 8},
+            ["--seq-length", 4100],
+            "job.parallel.sequence",
+            "divides the 4100 tokens of a rank among 8 tensor parallel ones",
+        ),
+        ({"expert": 4}, [], "job.parallel.expert", "is 4, and the model has no experts"),
+        ({"expert": 4}, ["--num-experts", 6], "job.parallel.expert", "4 does not divide --num-experts 6"),
+        (
+            {"expert": 16, "tensor": 4, "sequence": True},
+            ["--num-experts", 16],
+            "job.parallel.expert",
+            "16 does not divide the 8 ranks that share the data",
+        ),
+        ({"expert": 4, "tensor": 2}, ["--num-experts", 8], "job.parallel.sequence", "only with sequence parallelism"),
+        (
+            {"tensor": 8, "micro_batch": 3, "global_batch": 64},
+            [],
+            "job.parallel.global_batch",
+            "is 64, and micro_batch 3 x 4 copies of the model = 12 does not divide it",
+        ),
+        ({}, ["--tensor-model-parallel-size=2"], "job.args", "is what job.parallel.tensor becomes"),
+        ({"micro_batch": 2}, ["--micro-batch-size", 2], "job.args", "is what job.parallel.micro_batch becomes"),
+        ({"tensor": 0}, [], "job.parallel.tensor", "0"),
+    ],
+)
+def test_what_megatron_would_assert_is_refused(
+    parallel: dict[str, t.Any], args: list[object], option: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as caught:
+        megatron(parallel, args)
+    assert caught.value.option == option and "\n" not in str(caught.value)
+
+
+def test_stages_need_gpus_and_groups_keep_their_size() -> None:
+    with pytest.raises(InputError, match="Megatron sends between stages on GPUs only") as caught:
+        megatron({"pipeline": 2}, gpus_per_node=0)
+    assert caught.value.option == "job.parallel.pipeline"
+    pods = {"placement": {"backend": "kubernetes"}, "image": "x", "elastic": {"min": 2}}
+    with pytest.raises(InputError, match="cannot shrink or grow") as caught:
+        megatron({"tensor": 2}, **pods)
+    assert caught.value.option == "job.elastic"
+    with pytest.raises(InputError, match="has no effect with launcher 'torchrun'"):
+        megatron({"tensor": 2}, launcher="torchrun")
+
+
+def test_what_is_not_written_is_not_judged() -> None:
+    job = parse_job({**MEGATRON, "nodes": 4, "launcher": "megatron", "parallel": {"tensor": 8, "pipeline": 4}})
+    assert parallel_sizes.describe(job) == "TP 8 inside each node, PP 4, DP 1"
+    # Divided unequally by Megatron itself.
+    megatron({"pipeline": 16}, ["--decoder-first-pipeline-num-layers", 9])
+
+
+def test_the_sizes_become_megatron_s_options() -> None:
+    job = megatron({"tensor": 8, "sequence": True, "micro_batch": 1, "global_batch": 64}, ["--save", "/mnt/gpt"])
+    own = parallel_sizes.build_args(job)[len(job.args) :]
+    assert own == (
+        *("--tensor-model-parallel-size", "8", "--sequence-parallel"),
+        *("--micro-batch-size", "1", "--global-batch-size", "64", "--load", "{checkpoint_dir}"),
+    )
+    assert parallel_sizes.describe(job) == "TP 8 inside each node, PP 1, DP 4 over 4 nodes, 16 micro-batches a step"
+    anew = megatron({}, checkpoints={"resume": "never"})
+    assert parallel_sizes.build_args(anew)[len(anew.args) :] == ("--save", "{checkpoint_dir}")
+    assert parallel_sizes.build_env(job) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert parallel_sizes.build_env(megatron({})) == {}
+    own_value = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    assert parallel_sizes.build_env(megatron({"tensor": 8}, env=own_value)) == own_value
+
+
+@pytest.mark.parametrize(
+    ("lanes", "slow", "refused"),
+    [(["A"], False, ""), (["B"], False, "lane B"), ([], False, "not measured"), (["A", None], False, "not measured")]
+    + [(["B"], True, "")],
+)
+def test_tensor_parallel_ranks_on_several_nodes_need_lane_a(lanes: list[str | None], slow: bool, refused: str) -> None:
+    job = megatron({"tensor": 16}, placement={"allow_slow_network": slow})
+    assert parallel_sizes.describe(job).startswith("TP 16 over several nodes")
+    if not refused:
+        parallel_sizes.require_fast_tensor(job, lanes)
+        return
+    with pytest.raises(
+        RefusedError, match=rf"16 ranks of a group are on several nodes of 8 ranks.*{refused}"
+    ) as caught:
+        parallel_sizes.require_fast_tensor(job, lanes)
+    assert "divisor of 8" in str(caught.value) and "verify_fabric" in str(caught.value)
+
+
+def test_groups_that_do_not_come_out_even_in_a_node_are_on_several() -> None:
+    assert parallel_sizes.crosses_nodes(megatron({"tensor": 4}, gpus_per_node=6, nodes=4))
+    assert not parallel_sizes.crosses_nodes(megatron({"tensor": 8}))
+    assert not parallel_sizes.crosses_nodes(megatron({"tensor": 4}, nodes=1))
