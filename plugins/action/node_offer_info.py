@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows import node_offer_info
 from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 
@@ -17,6 +17,7 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **PROVIDERS,
+        **STATE_HOME,
         "product": {"type": "str"},
         "regions": {"type": "list", "elements": "str", "default": []},
         "kind": {"type": "str", "choices": ["vm", "container", "baremetal"]},

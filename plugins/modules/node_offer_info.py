@@ -13,6 +13,8 @@ description:
   - Asks all configured providers of machines at the same time and returns what fits, by price per GPU and hour.
   - Runs on the controller. Nothing is rented or changed.
   - An advertised offer is not reserved; the provider may still refuse the order.
+  - Machines that were of no use before, in any cluster of the state home, are named as such where an offer says on
+    which machine it is (Vast.ai); M(muster.training.node_pool) leaves them out.
 options:
   product:
     description: The provider's own word for what it sells, such as C(gpu_1x_h100_sxm5), a GPU id or an offer's id.
@@ -72,6 +74,7 @@ extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
   - muster.training._providers
+  - muster.training._state_home
 author:
   - muster.training contributors (@muster-training)
 seealso:
@@ -156,6 +159,12 @@ offers:
       elements: str
     host:
       description: The physical machine, where the provider tells it.
+      type: str
+    avoided_until:
+      description: Until when its machine is not rented again, null where it is not avoided or not known.
+      type: str
+    avoided_reason:
+      description: What was wrong with it last, null where it is not avoided or not known.
       type: str
 found:
   description: How many offers fit, beyond O(limit) too.

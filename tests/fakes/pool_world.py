@@ -10,6 +10,7 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.machine_memory import MachineNote, recall
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create import CreateOutcome, Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
@@ -44,6 +45,7 @@ class World:
             item.clock = self.clock
         self.lines = Lines()
         self.prober = SimProber()
+        self.notes: list[MachineNote] = []
         self._tokens = (f"{number:08x}" for number in itertools.count(1))
 
     @property
@@ -70,7 +72,14 @@ class World:
             terms=Terms(),
             tokens=lambda _taken: next(self._tokens),
             is_abandoned=is_abandoned,
+            memory=recall(self.notes),
+            remember=self.remember,
         )
+
+    def remember(self, note: MachineNote) -> str:
+        """Keep what a call remembers of a machine, for the next one."""
+        self.notes.append(note)
+        return ""
 
     def delete(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:
         more.setdefault("timeout_at", self.clock.time() + 1800)

@@ -13,6 +13,7 @@ import typing as t
 from ...module_utils._model.errors import MusterError, ProviderError, RefusedError
 from ...module_utils._model.lease import InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
+from ...module_utils._model.machine_memory import MachineMemory, MachineNote
 from ...module_utils._model.offer import Offer, Order
 from ...module_utils._model.timestamps import parse_time
 from .api import Prober, ProviderApi, Scheduler, ask_for_id, await_answer, explain_failure, read_identities
@@ -53,6 +54,7 @@ from .reconcile import reconcile
 ProviderApis = t.Mapping[str, ProviderApi]
 ReportLine = t.Callable[[str], None]
 Call = t.Callable[[], CreateEvent]
+Remember = t.Callable[[MachineNote], str]
 _CALL_LIMIT_S = 600.0
 
 
@@ -99,6 +101,7 @@ class _CreateEffects:
         tokens: t.Callable[[t.Collection[str]], str],
         report: ReportLine,
         is_abandoned: t.Callable[[], bool],
+        remember: Remember,
     ) -> None:
         self._providers = providers
         self._accounts = read_identities(providers)
@@ -109,6 +112,7 @@ class _CreateEffects:
         self._tokens = tokens
         self._report = report
         self._is_abandoned = is_abandoned
+        self._remember = remember
         self.order_count = 0
 
     def decide(self, state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil | Finish:
@@ -117,7 +121,15 @@ class _CreateEffects:
     def tick(self, state: PoolState, now: float) -> PoolState:
         if self._is_abandoned() and not state.failure:
             return dataclasses.replace(state, failure="the ansible-playbook that asked for it has ended")
-        return state if state.failure else advance(state, now)
+        after = state if state.failure else advance(state, now)
+        self._keep_notes(state, after)
+        return after
+
+    def _keep_notes(self, before: PoolState, after: PoolState) -> None:
+        """Keep what was wrong with machines, before they are deleted: the next call is not to rent them again."""
+        for note in after.notes[len(before.notes) :]:
+            if problem := self._remember(note):
+                self._report(f"warning: {problem}")
 
     def start(self, state: PoolState, action: CreateAction) -> tuple[PoolState, Call | None]:
         if isinstance(action, PlaceOrder):
@@ -136,6 +148,7 @@ class _CreateEffects:
         self._report_progress(state, after)
         for line in create_events(state, event, after, self._accounts):
             self._session.record(line)
+        self._keep_notes(state, after)
         if self._session.problem and not after.failure:
             after = dataclasses.replace(after, failure=self._session.problem)
         return after
@@ -214,7 +227,13 @@ class _CreateEffects:
         return MachineProbed(self._scheduler.now(), action.slot, action.token, action.machine.id, report)
 
 
-def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSession, scheduler: Scheduler) -> PoolState:
+def read_pool(
+    request: PoolRequest,
+    providers: ProviderApis,
+    session: LedgerSession,
+    scheduler: Scheduler,
+    memory: MachineMemory | None = None,
+) -> PoolState:
     """Return the pool's state before anything is done: adopted machines, and offers unless all of them are ready.
 
     Only reads. Raises ProviderError when an account cannot be listed, because then nothing may be created, and when
@@ -234,6 +253,7 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     state = dataclasses.replace(
         state,
         returned_at=frozenset(item.provider for item in returned),
+        memory=memory or MachineMemory(),
         history=(*clocks, *state.history),
         clock_offsets={name: find_clock_offset(item) for name, item in listed.items()},
     )
@@ -329,21 +349,25 @@ def create_pool(
     tokens: t.Callable[[t.Collection[str]], str] = generate_token,
     report: ReportLine = lambda _line: None,
     is_abandoned: t.Callable[[], bool] = lambda: False,
+    memory: MachineMemory | None = None,
+    remember: Remember = lambda _note: "",
 ) -> CreateOutcome:
     """Create what a pool lacks; return when it is complete, or when an incomplete gang is deleted again.
 
     :param prober: looks at machines over SSH; None only when the request has no gate.
     :param report: gets a line for each event that matters to the person who waits.
     :param is_abandoned: whether the caller has ended: then the gang is deleted, like one that cannot be completed.
+    :param memory: of the machines of earlier calls. :param remember: keeps a note for later ones; returns why it could
+        not, empty where it could.
     """
-    state = read_pool(request, providers, session, scheduler)
+    state = read_pool(request, providers, session, scheduler, memory)
     request = state.request
     for line in state.history:
         report(line)
     _record_awaited(request, providers, session, state, scheduler)
     for event in second_events(state, state.deletions, read_identities(providers), scheduler.now()):
         session.record(event)
-    effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned)
+    effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned, remember)
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
         _record_joined(request, providers, session, state, scheduler)

@@ -14,6 +14,7 @@ import typing as t
 
 from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease, higher_price
+from ...module_utils._model.machine_memory import Avoided
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .bill.known_bill import describe_second
 from .bill.listing_rules import find_standing, index_leases
@@ -75,12 +76,33 @@ def rank_offers(state: PoolState, offers: t.Iterable[Offer], now: float) -> Pool
         for tier, candidate in enumerate(state.request.candidates)
         for offer in sort_by_price(item for item in all_offers if matches(candidate, item))
     )
+    state, choices = _without_avoided(state, choices, now)
     tier = min((choice.tier for choice in choices), default=0)
     # All machines of a gang are of one candidate, also when another controller ordered the first ones.
     slot_leases = sorted((slot.lease for slot in state.slots if slot.lease), key=lambda item: not item.protected)
     if slot_leases:
         tier = _candidate_index(state.request.candidates, slot_leases[0].provider, tier)
     return advance(dataclasses.replace(state, choices=choices, tier=tier), now)
+
+
+def _without_avoided(state: PoolState, choices: tuple[Choice, ...], now: float) -> tuple[PoolState, tuple[Choice, ...]]:
+    """Return the state and its choices; where all are of machines that are avoided, those come first that are so least.
+
+    A memory never keeps a pool from being complete.
+    """
+    avoided = [state.memory.find_host(choice.offer.provider, choice.offer.host, now) for choice in choices]
+    known = [(choice, item) for choice, item in zip(choices, avoided, strict=True) if item is not None]
+    if not known:
+        return state, choices
+    if len(known) < len(choices):
+        return state.with_history(
+            f"{len(known)} of {len(choices)} offers are left out: their machines are avoided"
+        ), choices
+    ranked = sorted(known, key=lambda pair: (pair[0].tier, pair[1].until))
+    said = f"all {len(known)} offers are of machines that are avoided; the first of them is {ranked[0][1].describe()}"
+    hosts: dict[str, Avoided] = {}
+    memory = dataclasses.replace(state.memory, hosts=hosts, gpus=hosts)
+    return dataclasses.replace(state, memory=memory).with_history(said), tuple(choice for choice, _item in ranked)
 
 
 def _candidate_index(candidates: tuple[Candidate, ...], provider: str, default: int) -> int:

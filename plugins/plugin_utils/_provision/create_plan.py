@@ -90,6 +90,7 @@ def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
         and state.closed_until.get(choice.key, 0.0) <= now
         and not _is_sold_out(state, choice)
         and _bad_host_key(choice) not in state.bad_hosts
+        and state.memory.find_host(choice.offer.provider, choice.offer.host, now) is None
         and budget.allows(choice)
     )
 

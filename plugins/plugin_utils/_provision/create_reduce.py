@@ -9,6 +9,7 @@ import dataclasses
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from ...module_utils._model.ledger import higher_price
+from ...module_utils._model.machine_memory import Fault, MachineNote
 from ...module_utils._model.offer import Hardware, sold_problems
 from .bill.known_bill import describe_second
 from .bill.listing_rules import disputed_id
@@ -79,7 +80,9 @@ def advance(state: PoolState, now: float) -> PoolState:
                 else f"{now - lease.since:.0f} s after it was ordered"
             )
             reason = f"not usable {waited}{describe_shown(lease)}"
-            state = replace_machine(state, slot, reason + state.explain_blindness(lease.provider))
+            is_blind = bool(state.explain_blindness(lease.provider))
+            fault: Fault | None = None if is_blind or lease.protected else "unusable"
+            state = replace_machine(state, slot, reason + state.explain_blindness(lease.provider), now, fault)
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     is_ordering = any(slot.phase == "creating" for slot in state.slots)
     if has_wanted and not is_ordering and not available_choices(state, now):
@@ -89,11 +92,24 @@ def advance(state: PoolState, now: float) -> PoolState:
     return dataclasses.replace(state, failure=failure_reason(state, now))
 
 
-def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
-    """Replace the machine in a slot: delete it, avoid its host for the rest of this call, order another one."""
+def replace_machine(
+    state: PoolState,
+    slot: MachineSlot,
+    reason: str,
+    now: float,
+    fault: Fault | None = None,
+    gpus: tuple[str, ...] = (),
+) -> PoolState:
+    """Replace the machine in a slot: delete it, avoid its host for the rest of this call, order another one.
+
+    :param fault: what later calls are to remember of the machine, None for nothing. :param gpus: UUIDs of its GPUs.
+    """
     instance = slot.lease.instance if slot.lease else None
     if instance and instance.host:
         state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
+    if instance and fault is not None:
+        note = MachineNote(now, instance.provider, fault, reason, instance.host, gpus)
+        state = dataclasses.replace(state, notes=(*state.notes, *([note] if note.is_known else [])))
     name = slot.lease.name if slot.lease else f"machine {slot.index}"
     state = dataclasses.replace(state, last_problem=f"{name}: {reason}")
     return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
@@ -133,7 +149,7 @@ def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
         state = dataclasses.replace(state.with_slot(slot), throttles={**state.throttles, lease.provider: 0})
         if answer.usable:
             return state.with_history(f"{lease.name}: {lease.provider} created {answer.id}")
-        return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
+        return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}", event.at)
     if isinstance(answer, OrderUnsettled):
         until = event.at + state.traits[lease.provider].settle_s
         problem = f"{lease.name}: no usable answer from {lease.provider} ({answer.reason})"
@@ -262,15 +278,22 @@ def _update_listed_slot(
     slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
     if instance.terminal:
-        return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
+        return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}", event.at)
     if lease.protected:
         is_running = phase == "booting" and instance.state == "running"
         return state.with_slot(dataclasses.replace(slot, phase="ready")) if is_running else state
     if instance.host and f"{lease.provider}:{instance.host}" in state.bad_hosts:
-        return replace_machine(state, slot, f"is on host {instance.host}, which had an unusable machine before")
+        return replace_machine(
+            state, slot, f"is on host {instance.host}, which had an unusable machine before", event.at
+        )
+    is_unforeseen = slot.choice is not None and slot.choice.offer.host is None
+    avoided = state.memory.find_host(lease.provider, instance.host, event.at) if is_unforeseen else None
+    if avoided:
+        return replace_machine(state, slot, f"is on host {instance.host}, {avoided.describe()}", event.at)
     problems = _sold_otherwise(state, slot, instance)
     if problems:
-        return _close_offer(replace_machine(state, slot, "; ".join(problems)), slot)
+        replaced = replace_machine(state, slot, "; ".join(problems), event.at, "sold_otherwise")
+        return _close_offer(replaced, slot)
     if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
         state = state.with_slot(dataclasses.replace(slot, phase="ready"))
     return state
@@ -332,7 +355,7 @@ def _wait_for_machine(
     is_listed = any(item.id == lease.id for item in event.instances)
     if lease.protected and lease.id is not None and not is_listed:
         return ask_for(state, slot, slot.lease or lease, event.at)
-    return replace_machine(state, slot, reason)
+    return replace_machine(state, slot, reason, event.at)
 
 
 def _apply_read(state: PoolState, event: MachineRead) -> PoolState:
@@ -342,7 +365,7 @@ def _apply_read(state: PoolState, event: MachineRead) -> PoolState:
         return state
     kept = judge_read(state, slot, lease, event)
     reason = f"is no longer listed by {lease.provider}, which does not know its id"
-    return replace_machine(state, slot, reason) if kept is None else kept
+    return replace_machine(state, slot, reason, event.at) if kept is None else kept
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
@@ -350,10 +373,15 @@ def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
     lease, report = slot.lease, event.report
     if lease is None or lease.token != event.token or slot.phase != "booting":
         return state
+    gpus = report.gpus
+    if avoided := state.memory.find_gpus(gpus, event.at):
+        # The same machine under another id, or of an offer that does not say on which machine it is.
+        replaced = replace_machine(state, slot, f"has GPUs of a machine that is {avoided.describe()}", event.at)
+        return _close_offer(replaced, slot)
     if report.state == "bad":
-        return replace_machine(state, slot, "; ".join(report.problems))
+        return replace_machine(state, slot, "; ".join(report.problems), event.at, report.fault, gpus)
     if report.state == "ready":
-        return _mark_passed(state, slot, lease, event.member)
+        return _mark_passed(state, slot, lease, event)
     first_answers = dict(lease.first_answers)
     if report.has_answered:
         first_answers.setdefault(event.member, event.at)
@@ -364,12 +392,16 @@ def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
     state = state.with_slot(slot)
     since = first_answers.get(event.member)
     if since is not None and event.at - since > state.request.patience_s:
-        return replace_machine(state, slot, "; ".join(report.problems))
+        return replace_machine(state, slot, "; ".join(report.problems), event.at, "unusable", gpus)
     return state
 
 
-def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: str) -> PoolState:
-    passed = lease.passed_members | {member}
+def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, event: MachineProbed) -> PoolState:
+    passed, gpus = lease.passed_members | {event.member}, event.report.gpus
+    host = lease.instance.host if lease.instance else None
+    if state.memory.is_noted(lease.provider, host, gpus):
+        note = MachineNote(event.at, lease.provider, "passed", host=host, gpus=gpus)
+        state = dataclasses.replace(state, notes=(*state.notes, note))
     machines = lease.instance.machines if lease.instance else ()
     is_complete = sum(item.id in passed for item in machines) >= state.request.machines_per_order
     lease = dataclasses.replace(lease, passed_members=passed, problems=())

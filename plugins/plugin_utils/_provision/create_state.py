@@ -14,6 +14,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled, ProviderTraits
+from ...module_utils._model.machine_memory import MachineMemory, MachineNote
 from ...module_utils._model.offer import Candidate, Hardware, Offer
 from .readiness import ProbeReport
 
@@ -156,11 +157,13 @@ class PoolState:
     """Everything the planner knows.
 
     ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
-    ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
-    them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
-    for the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
-    ``listing_problems`` holds why a provider cannot be listed at the moment, ``in_flight`` the keys of the actions that
-    have no answer yet. ``clock_offsets`` is how many seconds the clocks of APIs are ahead of this one, by provider.
+    ``order_counts`` how often each was. ``memory`` is of the machines of earlier calls, and ``notes`` what this one
+    adds. ``abandoned_tokens`` are of orders that no slot waits for: what appears under them is deleted.
+    ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals for the pace
+    in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
+    ``listing_problems`` holds why a provider cannot be listed at the moment, ``in_flight`` the keys of the actions
+    that have no answer yet. ``clock_offsets`` is how many seconds the clocks of APIs are ahead of this one, by
+    provider.
     """
 
     request: PoolRequest
@@ -171,6 +174,8 @@ class PoolState:
     closed_until: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     order_counts: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     bad_hosts: frozenset[str] = frozenset()
+    memory: MachineMemory = MachineMemory()
+    notes: tuple[MachineNote, ...] = ()
     next_order_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     deletions: tuple[QueuedDeletion, ...] = ()

@@ -14,10 +14,12 @@ import re
 import typing as t
 
 from ...module_utils._model.k3s_ability import k3s_reasons
+from ...module_utils._model.machine_memory import Fault
 from ...module_utils._model.offer import Hardware, sold_problems
 
 ProbeState = t.Literal["ready", "not_yet", "bad"]
 
+_UUID = re.compile(r"GPU-[0-9a-f-]{36}\Z")
 _LINE = re.compile(r"([a-z_]{1,40})=(.{0,300})\Z")
 
 # One round trip, POSIX sh, no root needed; each line is a fact, each tool that may hang runs under a limit.
@@ -46,6 +48,8 @@ if command -v nvidia-smi >/dev/null 2>&1; then
   say gpu_count "$(limit 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')"
   gpus="$(limit 20 nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null | sort -n)"
   say gpu_memory_mib "$(printf '%s\n' "$gpus" | sed -n '1s/,.*//p')"
+  # As many as fit on a line.
+  say gpu_uuids "$(limit 20 nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | tr '\n' ' ' | cut -c 1-286)"
   say gpu_name "$(printf '%s\n' "$gpus" | sed -n '1s/^[^,]*,[[:space:]]*//p')"
 fi
 say cuda "$(limit 40 python3 - 2>/dev/null <<'PYTHON'
@@ -82,12 +86,17 @@ class MachineRequirements:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeReport:
-    """The result of one probe. ``has_answered`` is true when the machine itself replied."""
+    """The result of one probe. ``has_answered`` is true when the machine itself replied.
+
+    ``fault``: what is to be remembered of a machine that is bad. ``gpus``: the UUIDs of its GPUs.
+    """
 
     state: ProbeState
     has_answered: bool = False
     problems: tuple[str, ...] = ()
     facts: t.Mapping[str, object] = dataclasses.field(default_factory=dict)
+    fault: Fault | None = None
+    gpus: tuple[str, ...] = ()
 
 
 def parse_probe(output: str) -> dict[str, str]:
@@ -149,7 +158,8 @@ def judge_probe(output: str, required: MachineRequirements) -> ProbeReport:
     if facts.get("muster_probe") != "1" or facts.get("done") != "1":
         return ProbeReport("not_yet", problems=("the probe did not finish",))
     reasons = k3s_reasons(facts)
-    fatal = _capacity_problems(facts, required) + _sold_problems(facts, required)
+    sold = _sold_problems(facts, required)
+    fatal = _capacity_problems(facts, required) + sold
     if required.k3s and reasons:
         fatal.append(f"cannot run K3s: {', '.join(reasons)}")
     waiting = [] if facts.get("python") else ["python3 is missing"]
@@ -160,4 +170,6 @@ def judge_probe(output: str, required: MachineRequirements) -> ProbeReport:
     waiting += _gpu_problems(facts, required)
     report = {"k3s": {"capable": not reasons, "reasons": list(reasons)}, "cuda": facts.get("cuda")}
     state: ProbeState = "bad" if fatal else "not_yet" if waiting else "ready"
-    return ProbeReport(state, True, tuple(fatal + waiting), report)
+    gpus = tuple(item for item in facts.get("gpu_uuids", "").split() if _UUID.match(item))
+    # What another call asks for may be less: only what was sold otherwise is the machine's own fault.
+    return ProbeReport(state, True, tuple(fatal + waiting), report, "sold_otherwise" if sold else None, gpus)

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections.abc import Mapping
 
 from ...module_utils._model import validators
 from ...module_utils._model.errors import InputError, ProviderError, TransportError
+from ...module_utils._model.machine_memory import MachineMemory
 from ...module_utils._model.offer import Offer, OfferQuery, matches, sort_by_price
+from ...module_utils._model.timestamps import format_whole_seconds
 from ...module_utils._secrets.scrubber import scrub
 from .._providers.base import MachineProvider
 from .node_pool.accounts import Externals, ModuleResult, Options, open_providers
+from .shared.open_ledger import open_machines
+from .shared.state_dir import StateHome
 
 QUERY = (
     "product", "regions", "kind", "unit", "gpu_model", "gpu_count", "gpu_memory_gib_min", "memory_gib_min",
@@ -39,13 +44,26 @@ def find_offers(options: Options, externals: Externals | None = None) -> ModuleR
         raise ProviderError(f"no offers could be read: {'; '.join(problems.values())}")
     fitting = sort_by_price(item for item in listed if matches(query, item))
     limit = validators.integer(0)(options["limit"], "limit")
+    memory, forgotten = open_machines(StateHome(options.get("state_home"), str(options["cluster"]))).read()
+    now = time.time()
     if options["available_only"]:
         fitting = tuple(item for item in fitting if item.available is not False)
     return {
         "changed": False,
-        "offers": [item.to_dict() for item in fitting[:limit]],
+        "offers": [_show(item, memory, now) for item in fitting[:limit]],
         "found": len(fitting),
         "problems": [{"provider": name, "problem": text} for name, text in sorted(problems.items())],
+        **({"warnings": [forgotten]} if forgotten else {}),
+    }
+
+
+def _show(offer: Offer, memory: MachineMemory, now: float) -> dict[str, object]:
+    """Return the public form of an offer, with why its machine is avoided, as far as the offer says which it is."""
+    avoided = memory.find_host(offer.provider, offer.host, now)
+    return {
+        **offer.to_dict(),
+        "avoided_until": format_whole_seconds(avoided.until) if avoided else None,
+        "avoided_reason": avoided.describe() if avoided else None,
     }
 
 

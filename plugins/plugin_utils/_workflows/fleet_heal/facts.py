@@ -72,7 +72,10 @@ class Silence(t.NamedTuple):
 
 @dataclasses.dataclass
 class HealFacts:
-    """Facts for the plan, and what its actions need: leases and tokens by node, the job, the client."""
+    """Facts for the plan, and what its actions need: leases and tokens by node, the job, the client.
+
+    ``hosts``: the provider's id of the machine of a node, where it lists one.
+    """
 
     facts: FleetFacts
     leases: dict[str, Lease]
@@ -81,6 +84,7 @@ class HealFacts:
     providers: list[object]
     silent: dict[str, Silence]
     reported: t.Mapping[str, str]
+    hosts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def tokens(self) -> dict[str, str | None]:
@@ -109,7 +113,7 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     if not options.get("gpu_faults", True):
         states = {name: state._replace(gpu_fault="") for name, state in states.items()}
     candidates = list(dict.fromkeys([*([] if client else request.hosts), *members, *states, *reported]))
-    leases, listed = _read_leases(request, home, candidates, providers, context)
+    leases, listed, hosts = _read_leases(request, home, candidates, providers, context)
     _warn_of_unknown_names(request, reported, {*states, *leases, *request.hosts, *members})
     names = list(dict.fromkeys([*candidates, *leases]))
     silent = _update_silence(home, states, now)
@@ -117,7 +121,7 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in all_nodes)
     may_rent, may_join = bool(options.get("rentable")), bool(options.get("joinable"))
     facts = FleetFacts(nodes, run, client is not None, may_rent, may_join, float(options["patience_s"]))
-    return HealFacts(facts, leases, job, client, providers, silent, reported)
+    return HealFacts(facts, leases, job, client, providers, silent, reported, hosts)
 
 
 def _is_on_kubernetes(home: StateHome, record: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]) -> bool:
@@ -358,15 +362,17 @@ def _read_leases(
     names: t.Sequence[str],
     providers: list[object],
     context: node_pool_present.Context,
-) -> tuple[dict[str, Lease], dict[str, bool | None]]:
-    """Return the open lease of each node that has one, and what its account lists of it."""
+) -> tuple[dict[str, Lease], dict[str, bool | None], dict[str, str]]:
+    """Return the open lease of each node that has one, what its account lists of it, and on which machine it is."""
     everything = tuple(read_ledger(home.folder).leases.values())
     ledger = [lease for lease in everything if lease.machine and lease.open]
     leases = {name: lease for name in names if (lease := find_lease(name, request.hostvars, ledger)) is not None}
     tokens = {lease.token for lease in leases.values()}
     # A machine that was lost may be missing from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in tokens and lease.state in _HOLDING}
-    return leases, _list_leases(request, leases, everything, providers, context) if leases else {}
+    if not leases:
+        return leases, {}, {}
+    return (leases, *_list_leases(request, leases, everything, providers, context))
 
 
 def _list_leases(
@@ -375,10 +381,13 @@ def _list_leases(
     ledger: t.Collection[Lease],
     providers: list[object],
     context: node_pool_present.Context,
-) -> dict[str, bool | None]:
-    """Return whether the accounts of leases list each machine as usable; None where a listing proves nothing."""
+) -> tuple[dict[str, bool | None], dict[str, str]]:
+    """Return whether the accounts of leases list each machine as usable, None where a listing proves nothing, and the
+    ids of the machines that it says they are on.
+    """
     accounts = open_providers(providers, context.externals)
     listed: dict[str, bool | None] = {}
+    hosts: dict[str, str] = {}
     with ThreadScheduler() as real:
         scheduler = context.scheduler or real
         for provider in sorted({lease.provider for lease in leases.values()}):
@@ -391,7 +400,9 @@ def _list_leases(
                 listed |= dict.fromkeys(own, None)
                 continue
             listed |= {name: _is_usable(lease, listing, account, ledger) for name, lease in own.items()}
-    return listed
+            shown = {name: item for name, lease in own.items() for item in listing.instances if lease.owns(item)}
+            hosts |= {name: item.host for name, item in shown.items() if item.host}
+    return listed, hosts
 
 
 def _is_usable(lease: Lease, listing: AccountListed, account: ProviderApi, ledger: t.Collection[Lease]) -> bool | None:

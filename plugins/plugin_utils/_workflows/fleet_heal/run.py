@@ -16,6 +16,7 @@ from ....module_utils._model import heal_plan, run_history
 from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.heal_plan import HealAction
 from ....module_utils._model.ledger import make_event
+from ....module_utils._model.machine_memory import MachineNote
 from ....module_utils._model.timestamps import parse_time
 from ....module_utils._node import files
 from ..._hosts import gang
@@ -27,7 +28,7 @@ from ..._provision.ledger.ledger_store import read_ledger
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
-from ..shared.open_ledger import open_ledger
+from ..shared.open_ledger import open_ledger, open_machines
 from ..shared.request import RunRequest
 from ..shared.state_dir import LOCK_S, StateHome, load_record
 from ..training_job.load import drop_template
@@ -124,6 +125,7 @@ def _apply_actions(
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
         _mark_lost(home, state, marks)
+        _remember_faults(request, home, state, marks)
     done = [f"{action.nodes[0]} is lost in the ledger" for action in marks]
     for action in actions:
         if action.kind == "stop":
@@ -201,6 +203,17 @@ def _mark_lost(home: StateHome, state: HealFacts, marks: t.Sequence[HealAction])
                 session.record(make_event(lease, "lost", time.time(), reason=action.reason))
         if session.problem:
             raise MusterError(session.problem)
+
+
+def _remember_faults(request: RunRequest, home: StateHome, state: HealFacts, marks: t.Sequence[HealAction]) -> None:
+    """Remember the machines whose GPU failed, so that the one that comes in the place of one is not the same."""
+    faults = {node.name: node.gpu_fault for node in state.facts.nodes if node.gpu_fault}
+    for name in (action.nodes[0] for action in marks):
+        if name in faults:
+            lease, host = state.leases[name], state.hosts.get(name)
+            note = MachineNote(time.time(), lease.provider, "gpu_fault", faults[name], host)
+            if problem := open_machines(home).add(note):
+                request.progress.say(f"warning: {problem}")
 
 
 def _delete_machines(

@@ -31,7 +31,7 @@ from ..._provision.ledger.ledger_store import find_unreadable, read_ledger
 from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
-from ..shared.open_ledger import open_ledger
+from ..shared.open_ledger import open_ledger, open_machines
 from ..shared.parent_process import watch_parent
 from ..shared.state_dir import StateHome
 from .absent_result import list_proved
@@ -87,16 +87,18 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
     providers = open_providers(options["providers"], context.externals)
     terms = _parse_terms(options, context.base)
     _check_request(request, providers, terms)
+    machines = open_machines(home)
+    memory, forgotten = machines.read()
     if context.check:
         content = read_ledger(folder)
         session = LedgerSession(content.events, ReadOnlyLedger())
-        state = read_pool(request, providers, session, context.scheduler)
+        state = read_pool(request, providers, session, context.scheduler, memory)
         plan = _build_plan(state, now)
         for line in _describe_plan(
             state, plan, describe_pool(state, read_identities(providers), session.leases.values(), now), now
         ):
             context.report(scrub(line))
-        _report_warnings(context, content.warnings)
+        _report_warnings(context, [*content.warnings, *([forgotten] if forgotten else [])])
         failure = _describe_failure(state, plan, now)
         failed = {"failed": True, "changed": False, "msg": f"{request.label}: {failure}"} if failure else {}
         return t.cast(ModuleResult, scrub_value({**plan, "ledger_warnings": list(content.warnings), **failed}))
@@ -114,9 +116,11 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
             terms=terms,
             report=lambda line: context.report(scrub(line)),
             is_abandoned=watch_parent(),
+            memory=memory,
+            remember=machines.add,
         )
         session.update_replica()
-    warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
+    warnings = [*content.warnings, *(line for line in (session.replica_problem, forgotten) if line)]
     _report_warnings(context, warnings)
     result = _build_result(outcome, request, folder)
     unwritten = [event.to_dict() for event in session.unwritten]

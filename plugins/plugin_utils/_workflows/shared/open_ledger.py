@@ -21,6 +21,7 @@ from ....module_utils._model.ledger import LedgerEvent
 from ....module_utils._model.state_store import StateConflictError, StateStore
 from ..._provision.ledger.ledger_merge import merge_events
 from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, parse_ledger, read_ledger, replace_ledger
+from ..._provision.ledger.machine_store import STORED_AS, MachineStore
 from .state_dir import StateHome
 from .state_lock import StoreLock
 
@@ -40,6 +41,16 @@ def open_ledger(
     if store is None:
         return LedgerWriter(home.folder, for_deletion=for_deletion)
     return StoredLedger(store, home.folder, for_deletion=for_deletion)
+
+
+def open_machines(home: StateHome) -> MachineStore:
+    """Return the memory of machines, above all clusters of a state home, and of all controllers that share a store."""
+    # Late: most state homes are folders, and need neither botocore nor a cluster's client.
+    if home.store() is None:
+        return MachineStore(home.root)
+    from .state_store import open_store
+
+    return MachineStore(home.root, open_store(home.setting, STORED_AS))
 
 
 @contextlib.contextmanager

@@ -15,8 +15,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
 
@@ -66,9 +68,16 @@ class World:
         self.devices: dict[str, Dict] = {}
 
     def run(self, hosts: str = "ab", check: bool = False, **options: t.Any) -> Dict:
+        return subject.heal_fleet(self.request(hosts, check, **options), Context(self.root, check))
+
+    def state(self, home: StateHome) -> facts.HealFacts:
+        """Return the facts that a call reads."""
+        return facts.read_facts(self.request(), home, Context(self.root, False))
+
+    def request(self, hosts: str = "ab", check: bool = False, **options: t.Any) -> training_job.RunRequest:
         usual: Dict = {"state_home": {"path": str(self.root)}, "cluster": "lab", "patience_s": 100.0, "providers": []}
         hostvars = HostVars({name: {} for name in "abc"})
-        request = training_job.RunRequest(
+        return training_job.RunRequest(
             {**usual, **options},
             list(hosts),
             hostvars,
@@ -77,7 +86,6 @@ class World:
             lambda names: [Node(name, self.problems.get(name), self.devices.get(name, {})) for name in names],
             self.said,
         )
-        return subject.heal_fleet(request, Context(self.root, check))
 
     def record(self, policy: str = "shrink", name: str = "r", **more: t.Any) -> None:
         job = {"name": "x", "nodes": 2, "template": "t", "python": None, "restart": {"on_lost_node": policy}}

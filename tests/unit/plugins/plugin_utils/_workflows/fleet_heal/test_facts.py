@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.heal_plan import HealAction
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
     AccountIdentity,
     Instance,
@@ -30,9 +32,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.timestamps 
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import AccountListed
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.open_ledger import open_machines
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER, StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimMachine, SimProvider, outage
@@ -170,3 +174,32 @@ def test_a_host_whose_kernel_says_that_a_gpu_is_gone_gets_no_gang(world: World) 
     assert result["resume"]["hosts"] == ["a"]
     assert "wait b: no gang is placed on it: GPU 0000:18:00.0: Xid 79, it has fallen off the bus" in world.said.lines
     assert world.run(gpu_faults=False)["resume"]["hosts"] == ["a", "b"]
+
+
+def test_a_machine_whose_gpu_failed_is_remembered_by_its_provider_s_id(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is rented, it says that a GPU is gone, and its listing says on which machine it is."""
+    event = {"cluster": "lab", "token": "1f2e3d4c", "resource": "instance", "provider": "lambda", "account": "acc1"}
+    event |= {"pool": "h100", "name": "lab-h100-0-1f2e3d4c", "at": format_time(1000.0), "event": "joined", "id": "i-1"}
+    event |= {"schema": 1, "fingerprint": "acc1", "api": "https://lambda.example"}
+    (files.private_dir(world.root / "lab") / "ledger.jsonl").write_text(json.dumps(event) + "\n")
+    account = SimProvider(VirtualClock())
+    account.machines["i-1"] = SimMachine("i-1", str(event["name"]), 1.0, 0.0, 0.0, 0.0, host="m-7")
+    monkeypatch.setattr(facts, "open_providers", lambda *_given: {"lambda": account})
+    home = StateHome({"path": str(world.root)}, "lab")
+    leases = read_ledger(home.folder).leases
+    state = world.state(home)
+    assert state.hosts == {event["name"]: "m-7"} and list(state.leases.values()) == list(leases.values())
+    (node,) = (item for item in state.facts.nodes if item.name == event["name"])
+    sick = dataclasses.replace(node, gpu_fault="GPU 0000:18:00.0: Xid 79, it has fallen off the bus")
+    state.facts = dataclasses.replace(state.facts, nodes=(sick,))
+    marks = [HealAction("mark_lost", (node.name,), sick.gpu_fault)]
+    subject._remember_faults(world.request(), home, state, marks)
+    found = open_machines(home).read()[0].find_host("lambda", "m-7", time.time())
+    assert found is not None and found.fault == "gpu_fault" and "Xid 79" in found.detail
+    # One that is lost for another reason is no fault of its machine.
+    state.facts = dataclasses.replace(state.facts, nodes=(node,))
+    (world.root / "machines.jsonl").unlink()
+    subject._remember_faults(world.request(), home, state, marks)
+    assert not (world.root / "machines.jsonl").exists()
