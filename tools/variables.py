@@ -47,6 +47,8 @@ MEANINGS = {
     "muster_launch_path": "Where the playbook launch writes to, a file or a folder. The default is the current folder.",
     "muster_launch_url": "The address behind HTTPS from which a launch file will be read, for its link.",
     "muster_launch_devcontainer": "The folder of a project that gets a dev container of the job's image.",
+    "muster_export": "What the playbook export writes: ``ssh_config`` (the default).",
+    "muster_export_path": "Where the playbook export writes to, a file or a folder. The default is the current folder.",
     "muster_catalogue_sources": "More sources of templates: folders, git at a commit, files behind HTTPS.",
     "muster_service_template": "The template of the catalogue that playbooks services and exporter_stack fill.",
     "muster_service_template_digest": "The digest that muster_service_template must have. The default is any.",
