@@ -17,8 +17,14 @@ class ActionModule(WorkflowAction):
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "nodes": {"type": "list", "elements": "dict", "required": True},
         "k3s": {"type": "bool", "default": True},
+        "addresses": {"type": "dict", "default": {}},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        return {"changed": False, "table": node_table.build_table(options["nodes"], options["k3s"])}
+        nodes = options["nodes"]
+        return {
+            "changed": False,
+            "table": node_table.build_table(nodes, options["k3s"]),
+            **node_table.check_link(nodes, options["addresses"]),
+        }

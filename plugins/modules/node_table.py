@@ -12,6 +12,7 @@ short_description: Show machines as a table
 description:
   - Returns a table of machines for people to read, with CPU, memory, GPUs, network ports, the path over the mesh,
     whether K3s can run, and the price. What is not known is shown as C(-).
+  - Of two to four DGX Sparks it also says what is wrong with the link between them, as their facts show it.
   - It runs on the controller and contacts no host.
 options:
   nodes:
@@ -24,6 +25,10 @@ options:
     description: Whether to show which machines K3s can run on, and why not.
     type: bool
     default: true
+  addresses:
+    description: By name of a machine the address that is declared for it (C(muster_address)).
+    type: dict
+    default: {}
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
@@ -54,4 +59,16 @@ table:
     - "name   CPU         RAM      GPU                       VRAM      NICs             mesh  K3s  price"
     - "gpu-1  208 x86_64  1772 GiB  8 x NVIDIA H100 80GB HBM3  79.6 GiB  8 x 400 Gb/s ib  -     yes  23.92 USD/h"
     - "1 machines, 8 GPUs, 23.92 USD/h"
+problems:
+  description: What is wrong with the link between DGX Sparks so that no job should begin, a line each.
+  returned: success
+  type: list
+  elements: str
+notes:
+  description: What makes the link between DGX Sparks slow, a line each.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - "spark-1: cx7_mtu: enp1s0f1np1 has MTU 1500 instead of 9000. Set mtu: 9000 for both interfaces of the port"
 """

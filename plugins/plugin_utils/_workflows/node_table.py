@@ -1,14 +1,18 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of machines that a preflight shows: one line a machine, with what is known of it."""
+"""What a preflight shows of all machines together: a table with one line a machine, and the link between DGX Sparks."""
 
 from __future__ import annotations
 
 import typing as t
 
 from ...module_utils._model.node import Node
+from ...module_utils._model.verdict import Cause
+from .._fabric.bench.nccl_environment import find_collective_interface
 from .._fabric.rails import find_rails
+from .._fabric.topology.islands import find_islands
+from .._fabric.verdict.spark_pair import REFUSED, find_pair_faults, is_spark
 
 _COLUMNS = ("name", "CPU", "RAM", "GPU", "VRAM", "NICs", "mesh", "K3s", "price")
 _UNKNOWN = "-"
@@ -27,6 +31,32 @@ def build_table(records: t.Sequence[t.Mapping[str, t.Any]], k3s: bool = True) ->
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [*lines, _sum(nodes)]
+
+
+def check_link(
+    records: t.Sequence[t.Mapping[str, t.Any]], addresses: t.Mapping[str, str] | None = None
+) -> dict[str, list[str]]:
+    """Return ``{problems, notes}``, a line each, on the link between DGX Sparks: problems are for a refusal.
+
+    :param addresses: by node, the address that the user declared for it.
+    """
+    sparks = [node for node in (Node.from_dict(record) for record in records) if is_spark(node)]
+    interfaces = {
+        node.name: find_collective_interface(node, island, sparks, (addresses or {}).get(node.name))
+        for island in find_islands(sparks)
+        if len(island.nodes) > 1
+        for node in sparks
+        if node.name in island.nodes
+    }
+    causes = find_pair_faults(sparks, interfaces)
+    return {
+        "problems": [_describe(cause) for cause in causes if cause.code in REFUSED],
+        "notes": [_describe(cause) for cause in causes if cause.code not in REFUSED],
+    }
+
+
+def _describe(cause: Cause) -> str:
+    return f"{f'{cause.node}: ' if cause.node else ''}{cause.code}: {cause.evidence}. {cause.fix}"
 
 
 def _row(node: Node) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ ON_RENTED = ("rent", "heal", "remove_nodes", "teardown", "reap")
 SAMPLES = {
     "local": {"node-1", "node-2"},
     "homelab": {"spark-01", "spark-02"},
+    "spark_pair": {"spark-1", "spark-2"},
     "mixed": {
         *("aws-ec2-0", "gcp-0", "droplets-0", "spark-01", "node", "demo-0", "lab-4090-0-0a1b2c3d"),
         *("lab-h100-0-1f2e3d4c", "pair-0", "pair-1", "lab-4090-0-11223344", "lab-vm-0-55667788", "lab-a100-0-99aabbcc"),

@@ -17,6 +17,7 @@ from ..parse.nccl_log import NcclFacts
 from ..parse.nccl_tests import NcclTests
 from ..parse.rdma_tools import GidTable, find_moving_gid_index
 from ..verdict.cause_table import SYMPTOMS
+from ..verdict.spark_pair import HALF, WIFI, find_rate_cause, is_wireless
 from ..verdict.transport import NcclTransport
 from .causes import Finding
 from .log_patterns import is_virtual_interface
@@ -47,6 +48,8 @@ def combine_findings(
         _find_wrong_interface(facts, transport),
         _find_silent_tcp(facts, transport),
         _find_gpudirect_off(result, transport, tests),
+        _find_wifi(facts, transport),
+        _find_spark_link(facts, transport, tests),
     ):
         if finding:
             result[finding.code] = finding
@@ -154,6 +157,35 @@ def _find_wrong_interface(facts: NcclFacts, transport: NcclTransport) -> Finding
             if (is_virtual_interface(name) and not is_configured) or (name == "lo" and several):
                 return Finding("wrong_interface", line, f"NCCL uses interface {name}", last_line=line)
     return None
+
+
+def _find_wifi(facts: NcclFacts, transport: NcclTransport) -> Finding | None:
+    """Several nodes meet, or send, over a wireless interface."""
+    if transport.single_node:
+        return None
+    for name, line in (*facts.interfaces.items(), *facts.socket_interfaces.items()):
+        if is_wireless(name):
+            return Finding(WIFI, line, f"NCCL uses interface {name}", last_line=line)
+    return None
+
+
+def is_all_gb10(tests: NcclTests) -> bool:
+    """Return whether all GPUs are GB10 (DGX Spark): they do not support GPUDirect RDMA."""
+    return bool(tests.ranks) and all("GB10" in rank.device.split() for rank in tests.ranks.values())
+
+
+def _find_spark_link(facts: NcclFacts, transport: NcclTransport, tests: NcclTests) -> Finding | None:
+    """The link between two Sparks: NCCL uses one half of the port, or the rate is that of a half or of a bad state."""
+    if len(tests.hosts) != 2 or not is_all_gb10(tests) or transport.verdict != "rdma_no_gdr":
+        return None
+    used = sorted(facts.hcas)
+    seconds = [name for name in used if name.startswith(_SPARK_HCA)]
+    if used and len(seconds) in (0, len(used)):
+        line = min(facts.hcas.values())
+        return Finding(HALF, line, f"NCCL uses {', '.join(used)} and not the other half of the port", last_line=line)
+    row, line = tests.largest, tests.largest_line
+    cause = find_rate_cause(row.busbw_gb_s, row.size_bytes) if row else None
+    return Finding(cause.code, line, cause.evidence, last_line=line) if cause else None
 
 
 def _find_silent_tcp(facts: NcclFacts, transport: NcclTransport) -> Finding | None:

@@ -32,7 +32,7 @@ from ..parse.perftest import parse_perftest, parse_perftest_json
 from ..parse.rdma_tools import GidTable, parse_ibstat, parse_show_gids
 from ..verdict.transport import DeclaredRank, Gdr, NcclTransport, read_transport
 from .causes import Finding, build_cause, split_by_weight
-from .combined_causes import add_end, combine_findings, find_gid_causes, first_rank
+from .combined_causes import add_end, combine_findings, find_gid_causes, first_rank, is_all_gb10
 from .program_end import NO_END, ProgramEnd
 from .scan import Scan, scan_log
 
@@ -187,7 +187,7 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     no_verbs = "libibverbs_missing" in findings
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
     combined = add_end(combine_findings(findings, facts, reading, tests), scan.end)
-    gdr: Gdr = "no" if reading.gdr == "unknown" and _is_all_gb10(tests) else reading.gdr
+    gdr: Gdr = "no" if reading.gdr == "unknown" and is_all_gb10(tests) else reading.gdr
     notes = (*reading.notes, *_log_notes(facts, tests))
     base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=scan.lines)
     stopped = bool(facts.warnings and facts.failed_calls)
@@ -248,7 +248,7 @@ def _diagnose_json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
     if tests:
         notes = tuple(_test_notes(tests))
         base = FileDiagnosis(name, "nccl_tests", "nccl-tests", notes=notes, lines=lines_)
-        reading = NcclTransport(None, "unproven", "no" if _is_all_gb10(tests) else "unknown", nodes=tests.hosts)
+        reading = NcclTransport(None, "unproven", "no" if is_all_gb10(tests) else "unknown", nodes=tests.hosts)
         base = dataclasses.replace(base, gdr=reading.gdr)
         return _with_causes(_with_figures(base, NcclFacts(), tests, reading), {}, failed=_has_failed(tests, reading))
     if perftest := parse_perftest_json(document):
@@ -297,11 +297,6 @@ def _has_failed(tests: NcclTests, reading: NcclTransport) -> bool:
     """Return whether the figures alone show a failure: wrong values, a failed run, two transports in one job."""
     wrong = bool(tests.wrong) or tests.out_of_bounds_failed
     return wrong or tests.average_failed or bool(tests.failures) or reading.verdict == "mixed"
-
-
-def _is_all_gb10(tests: NcclTests) -> bool:
-    """Return whether all GPUs are GB10 (DGX Spark): they do not support GPUDirect RDMA."""
-    return bool(tests.ranks) and all("GB10" in rank.device.split() for rank in tests.ranks.values())
 
 
 def _log_notes(facts: NcclFacts, tests: NcclTests) -> t.Iterator[str]:

@@ -9,6 +9,7 @@ import typing as t
 
 from .cause_info import CauseInfo
 from .program_causes import PROGRAM_CAUSES
+from .spark_pair import DEGRADED, FIXES, HALF, WIFI
 
 _TABLE = (
     CauseInfo(
@@ -251,6 +252,9 @@ _TABLE = (
         "More nodes do less work together than fewer",
         "Compare the bandwidth of each step up in nodes; verify the fabric, then enlarge the batch per GPU",
     ),
+    CauseInfo(HALF, "advice", "One of the two halves of a DGX Spark's port carries everything", FIXES[HALF]),
+    CauseInfo(DEGRADED, "advice", "The link between DGX Sparks carries a tenth of what it shows", FIXES[DEGRADED]),
+    CauseInfo(WIFI, "advice", "Ranks of several nodes meet over Wi-Fi", FIXES[WIFI]),
     *PROGRAM_CAUSES,
 )
 # What other ranks see, or the end alone: they decide only where nothing says why.

@@ -22,6 +22,7 @@ from ..._fabric.topology.unreachable import AbsentNode
 from ..._fabric.verdict import pairs
 from ..._fabric.verdict.cause_table import CAUSES
 from ..._fabric.verdict.node_faults import find_node_faults
+from ..._fabric.verdict.spark_pair import find_pair_faults, find_rate_cause, is_spark
 from ..._fabric.verdict.transport import build_transport, read_transport
 from ..._fabric.verdict.transport_counters import TransportProof, read_counters, read_sockets
 from ..._fabric.verdict.verdict import IslandEvidence, Measurement, count_ranks
@@ -34,6 +35,7 @@ _MIN_SIZE = 16 << 20
 # they would exceed the budget.
 _LONG_US = 100_000
 _LOG_NAME = "nccl log"
+_PAIR = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def collect_evidence(
         ranks=count_ranks(whole.rank_count, ranks),
         causes=(
             *proof.causes,
+            *_find_spark_causes(subject, whole, proof.transport),
             *_find_slow_causes(subject, outcome),
             *find_node_faults(island, subject.members),
             *missing_causes,
@@ -172,6 +175,22 @@ def _find_slow_causes(subject: Subject, outcome: StageOutcome) -> tuple[Cause, .
     several = len(subject.island.nodes) > 1
     rates = {run.nodes[0]: run.busbw_gb_s for run in outcome.runs.get("inside", [])} if several else {}
     return (*pair_causes, *search_causes, *pairs.find_inside_causes(rates))
+
+
+def _find_spark_causes(subject: Subject, whole: GroupRun, transport: TransportResult) -> tuple[Cause, ...]:
+    """Return what is wrong with the link between DGX Sparks: by their facts, else by the rate alone."""
+    interfaces = {
+        node.name: find_collective_interface(node, subject.island, subject.members, subject.addresses.get(node.name))
+        for node in subject.members
+    }
+    causes = find_pair_faults(subject.members, interfaces)
+    row = whole.result.largest_row if whole.result else None
+    is_pair = len(subject.members) == _PAIR and all(map(is_spark, subject.members))
+    is_rdma = transport.verdict in ("rdma_gdr", "rdma_no_gdr")
+    by_rate = find_rate_cause(row.busbw_gb_s, row.size_bytes) if row and is_pair and is_rdma else None
+    if by_rate is None or any(cause.code == by_rate.code for cause in causes):
+        return causes
+    return (*causes, by_rate)
 
 
 def _rail_reasons(subject: Subject, outcome: StageOutcome) -> t.Iterator[str]:

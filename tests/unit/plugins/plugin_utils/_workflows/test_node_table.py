@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import node_table
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import fixture_node
 
 PORT = {"rdma": True, "link_layer": "infiniband", "rate_gbps": 400, "state": "active"}
 H100: dict[str, t.Any] = {
@@ -65,3 +66,34 @@ def test_k3s_is_left_out_where_nobody_asks_for_it() -> None:
     assert "K3s" in node_table.build_table([record])[0] and "it is a container" in node_table.build_table([record])[1]
     short = node_table.build_table([record], k3s=False)
     assert "K3s" not in short[0] and "container" not in short[1] and short[0].endswith("price")
+
+
+def sparks(**of_second: t.Any) -> list[dict[str, t.Any]]:
+    first, second = (fixture_node("dgx_spark", name, number).to_dict() for name, number in (("a", 31), ("b", 32)))
+    return [first, {**second, **of_second}]
+
+
+def test_the_link_between_two_sparks() -> None:
+    assert node_table.check_link(sparks()) == {"problems": [], "notes": []} == node_table.check_link([H100, HEAD])
+    nics = [{**item, "mtu": 1500} for item in sparks()[1]["nics"]]
+    told = node_table.check_link(sparks(nics=nics))
+    assert told["problems"] == [] and len(told["notes"]) == 2
+    assert told["notes"][0].startswith("b: cx7_mtu: enp1s0f1np1 has MTU 1500 instead of 9000. Set mtu: 9000")
+
+
+def test_a_link_that_jobs_cannot_use_is_a_problem() -> None:
+    lan = [{**item, "address": "192.168.100.132"} for item in sparks()[1]["addresses"]["lan"]]
+    told = node_table.check_link(sparks(addresses={"lan": lan}))
+    assert told["problems"] and told["problems"][0].startswith("b: cx7_addresses: both halves of port 1")
+    users = [{**item, "ssh": {"user": name}} for item, name in zip(sparks(), ("nv", "me"), strict=True)]
+    assert node_table.check_link(users)["problems"][0].startswith(
+        "pair_users: the users differ: nv on a, me on b. Make"
+    )
+
+
+def test_a_declared_address_on_wifi_is_told() -> None:
+    wifi = {"address": "192.168.1.232", "interface": "wlP9s9", "prefix": 24}
+    records = sparks(addresses={"lan": [*sparks()[1]["addresses"]["lan"], wifi]})
+    assert node_table.check_link(records)["notes"] == []
+    (note,) = node_table.check_link(records, {"b": "192.168.1.232"})["notes"]
+    assert note.startswith("b: bootstrap_on_wifi: ranks meet over wlP9s9, which is Wi-Fi. Connect the machines by wire")

@@ -76,3 +76,44 @@ def test_imex_only_where_multi_node_nvlink_is_used() -> None:
     used = info("comm 0x55 rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 1")
     assert codes(judged(used, failure)) == ["imex"]
     assert codes(judged(failure)) == []
+
+
+def test_ranks_that_meet_over_wifi() -> None:
+    wifi = [line.replace("Using eth0:", "Using wlP9s9:") for line in ring("NET/IB/0")]
+    assert codes(judged(*wifi)) == ["bootstrap_on_wifi"] and codes(judged(*ring("NET/IB/0"))) == []
+    alone = [line.replace("Using eth0:", "Using wlP9s9:") for line in ring("NET/IB/0", nodes=1)]
+    assert codes(judged(*alone)) == []
+
+
+def pair_of_sparks(hcas: str, busbw: float, device: str = "NVIDIA GB10", size: int = 1 << 30) -> list[str]:
+    """A run of nccl-tests on two machines with one GPU each."""
+    half = f"    98.0  {busbw:6.2f}  {busbw:6.2f}       0"
+    row = f"{size:12d} {size // 4:12d}     float     sum      -1{half}{half}"
+    columns = "     time   algbw   busbw  #wrong"
+    return [
+        rank_line(0, "node-1", device),
+        rank_line(1, "node-2", device),
+        info(f"NET/IB : Using {hcas}"),
+        *ring("NET/IB/0", local=1),
+        f"#       size         count      type   redop    root{columns}{columns}",
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)",
+        row,
+    ]
+
+
+def test_one_half_of_the_port_of_a_spark() -> None:
+    half = "[0]rocep1s0f1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
+    found = judged(*pair_of_sparks(half, 12.2))
+    assert codes(found) == ["cx7_half"]
+    assert "NCCL uses rocep1s0f1 and not the other half of the port" in found.causes[0].evidence
+    assert codes(judged(*pair_of_sparks(SPARK, 12.2))) == ["cx7_half"]
+    assert codes(judged(*pair_of_sparks(SPARK, 23.7))) == []
+    # Others name their ports so, too.
+    assert "cx7_half" not in codes(judged(*pair_of_sparks(half, 12.2, "NVIDIA L4")))
+
+
+def test_a_link_between_sparks_in_a_bad_state() -> None:
+    for busbw in (1.6, 3.0):
+        found = judged(*pair_of_sparks(SPARK, busbw))
+        assert codes(found) == ["cx7_degraded"] and "fwupdmgr" in found.causes[0].fix
+    assert codes(judged(*pair_of_sparks(SPARK, 1.6, size=1 << 16))) == []

@@ -70,6 +70,7 @@ def test_lines_of_others(code: str, source: str, text: str) -> None:
 
 def test_every_code_is_reached_somewhere() -> None:
     combined = {"nic_name_mismatch", "silent_tcp", "gpudirect_off", "negative_scaling"}
+    combined |= {"cx7_half", "cx7_degraded", "bootstrap_on_wifi"}
     named = {code for form in ("warn", "info", "other") for code, _source, _text in messages(form)}
     ends = set(re.findall(r"(?m)^@@ \S+ \| (\w+)", ENDS.read_text(encoding="utf-8"))) - set(LIVE_CAUSES)
     assert named | combined | ends == set(CAUSES)

@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import GroupRun
 from ansible_collections.muster.training.tests.support.nccl_text import ring
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.fleets import fixture_node
 
 NODES = ("gpu-1", "gpu-2")
 ISLAND = Island("lab", NODES, "A", "ib", 1, 400.0, 46.0)
@@ -121,3 +122,55 @@ def test_a_small_size_is_judged_when_it_took_long(time_us: float, size: int) -> 
     run = GroupRun(("n00", "n01"), dataclasses.replace(result, results=(row,)), (0, 1), 2, "", {}, 0.1)
     assert evidence._min_size(run, plan(2)) == size
     assert evidence._min_size(dataclasses.replace(run, result=None), plan(2)) == 1 << 24
+
+
+SPARKS = Island("desk", NODES, "B", "roce", 2, 200.0, 23.74)
+
+
+def verdict_on_sparks(busbw: float, via: str = "NET/IB/0", half: bool = False) -> Verdict:
+    """Judge two Sparks by their facts and a rate; ``half``: the second half of the second one's port is down."""
+    row = {"size_bytes": 1 << 30, "iterations": 9, "time_us": 9.0, "algbw_gb_s": busbw, "busbw_gb_s": busbw}
+    run = GroupRun(
+        NODES,
+        result(results=[{**row, "wrong_values": 0}]),
+        (0, 1),
+        2,
+        "",
+        {"both": "\n".join(ring(via, local=1))},
+        3.0,
+    )
+    members = [fixture_node("dgx_spark", name, number) for number, name in enumerate(NODES, 31)]
+    if half:
+        nics = [
+            dataclasses.replace(nic, state="down") if nic.name == "roceP2p1s0f1" else nic for nic in members[1].nics
+        ]
+        members[1] = dataclasses.replace(members[1], nics=tuple(nics))
+    wanted = Expectation(23.74, "override", "rdma_no_gdr", algorithm="RING", gate_pass=0.92)
+    subject = evidence.Subject(SPARKS, tuple(members), wanted, {})
+    outcome = stages.StageOutcome({"island": [run]})
+    return judge_island(evidence.collect_evidence(subject, outcome, PLAN, None, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("busbw", "half", "outcome", "codes"),
+    [
+        (23.7, False, "pass", []),
+        (12.2, False, "fail", ["cx7_half"]),
+        # By the facts, which say which half of which machine.
+        (12.2, True, "fail", ["cx7_half"]),
+        (1.6, False, "fail", ["cx7_degraded"]),
+        (3.0, False, "fail", ["cx7_degraded"]),
+    ],
+)
+def test_the_link_between_sparks(busbw: float, half: bool, outcome: str, codes: list[str]) -> None:
+    found = verdict_on_sparks(busbw, half=half)
+    # The path itself is slow, too.
+    assert (found.outcome, [cause.code for cause in found.causes if cause.code != "slow_path"]) == (outcome, codes)
+    assert not codes or found.causes[0].code == codes[0]
+    if half:
+        assert found.causes[0].node == "gpu-2" and "roceP2p1s0f1 is down" in found.causes[0].evidence
+
+
+def test_a_rate_over_tcp_says_nothing_of_the_halves() -> None:
+    found = verdict_on_sparks(1.6, "NET/Socket/0")
+    assert found.transport.verdict == "tcp" and {cause.code for cause in found.causes} == {"slow_path"}
