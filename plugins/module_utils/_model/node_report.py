@@ -46,12 +46,13 @@ class PortProblem:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitEnd:
-    """How a unit of a run ended."""
+    """How a unit of a run ended. ``detail`` says more of the cause, where the node knows more."""
 
     cause: str
     generation: int | None = None
     exit_code: int = 0
     at: float = 0.0
+    detail: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import typing as t
 from . import files, host_restart_policy, host_units, processes
 
 if t.TYPE_CHECKING:
-    from . import host_output, host_unit_care
+    from . import full_disk, host_full_disk, host_output, host_unit_care
     from .host_units import UnitSpec
 
 _TICK_S = 1.0
@@ -64,6 +64,8 @@ class Supervisor:
         self.needed: list[str] = []
         self.output: host_output.UnitOutput | None = None
         self.care: host_unit_care.UnitCare | None = None
+        self.disk: host_full_disk.FullDiskWatch | None = None
+        self.full: full_disk.FullEnd | None = None
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
@@ -97,8 +99,10 @@ class Supervisor:
             if self._is_node_shutdown():
                 return self._end_for_shutdown()
             if self.stopping:
+                full = self.full if self.stopping == "disk_full" else None
                 codes = {"timeout": 124, "finished": 0, "fatal_exit_code": self._fatal_code()}
-                return self._end(codes.get(self.stopping, 143), self.stopping)
+                code = full.exit_code if full else codes.get(self.stopping, 143)
+                return self._end(code, self.stopping, full.detail if full else "")
             decision = self._decide(ending)
             if not decision.restart:
                 return self._end(decision.exit_code, decision.cause)
@@ -211,10 +215,13 @@ class Supervisor:
         self._event("agent_started")
         if self._is_agent:
             # Imported only now: the launcher is at work meanwhile.
-            from . import host_unit_care
+            from . import host_full_disk, host_unit_care
 
             self.care = self.care or host_unit_care.UnitCare(self.spec, self.events_at)
             self.care.begin()
+            self.disk = self.disk or host_full_disk.FullDiskWatch(
+                self.events.parent, self.folder / "log", self.spec["node"], self.events_at
+            )
 
     def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
@@ -228,6 +235,9 @@ class Supervisor:
             if self._fatal_code():
                 # torchrun would start the rank again: it knows no exit code that must not be repeated.
                 self._ask_stop("fatal_exit_code")
+            self.full = self.full or (self.disk.find_end() if self.disk else None)
+            if self.full:
+                self._ask_stop("disk_full")
             if self.stopping and self.child.poll() is None:
                 self._stop_child(wake)
         code = self.child.returncode
@@ -354,6 +364,7 @@ class Supervisor:
         for file in self.spec.get("secret_files", []):
             pathlib.Path(file).unlink(missing_ok=True)
         value = {"at": time.time(), "exit_code": code, "cause": cause, "crashes": self.crashes, "lost": self.lost}
+        value["detail"] = detail
         # Without this file the end would count as a lost node: on a full disk, wait for room.
         while not self._write("exit.json", {**value, "generation": self.spec["generation"]}):
             time.sleep(_TICK_S)

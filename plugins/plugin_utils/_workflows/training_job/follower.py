@@ -11,14 +11,14 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import begun_steps, full_disk, printed_steps, stall, stop_on
+from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice, describe_sharing
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import checkpoint_replica, checkpoint_room, files, metric_lines
+from ....module_utils._node import checkpoint_replica, checkpoint_room, files, full_disk, metric_lines
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -152,7 +152,7 @@ class Follower:
         uneven = self._find_uneven()
         if uneven:
             return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
-        full = self._full.find_end(self.story.attempts)
+        full = self._full.find_end([item for item in self.story.attempts if item.n >= self.story.base])
         if full:
             return RunOutcome("failed", full.exit_code, "disk_full", full.detail, full.node)
         if self.stalled_s is not None and self._awaits_proof():

@@ -315,13 +315,15 @@ class HostsFollower(Follower):
         bad = [(node, end) for node, end in ended.items() if end.exit_code != 0]
         if not bad:
             return None
-        # A rank whose exit code ends the job says why; what its end does to other nodes may be known before it.
-        order = {"fatal_exit_code": 0, **dict.fromkeys(_UNFORMED, 2)}
+        # A node that ends the job, by an exit code or its disk, says why; what that does to others may be known before.
+        order = {"fatal_exit_code": 0, "disk_full": 0, **dict.fromkeys(_UNFORMED, 2)}
         node, end = min(bad, key=lambda item: (order.get(item[1].cause, 1), item[1].at))
         if end.cause == "cancelled":
             return self.name_stopped(RunOutcome("cancelled", end.exit_code, "cancelled", "", node))
         if end.cause in _UNFORMED:
             return self._uneven_outcome() or self._unformed_outcome(node, end)
+        if end.cause == "disk_full" and end.detail:
+            return RunOutcome("failed", end.exit_code, end.cause, end.detail, node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         # Node and code are those of one rank's end: of the one that failed first, else as this node's agent says.
         where = failure[2] if failure and end.cause != "fatal_exit_code" else node

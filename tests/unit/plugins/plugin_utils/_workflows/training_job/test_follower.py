@@ -303,6 +303,22 @@ def test_a_disk_that_stays_full_ends_the_run_after_the_second_attempt(tmp_path: 
     assert outcome.detail.startswith("no space left on a for /data/c-7.pt, in attempt 2 before its first step")
 
 
+def test_a_run_that_is_started_again_has_what_was_freed_since(tmp_path: pathlib.Path) -> None:
+    """What ended the start before would end this one before its first rank."""
+    before = follower(tmp_path)
+    for number in (1, 2):
+        crash_full(before, number)
+    assert before._rule_outcome() is not None
+    before.record_event("submitted", attempt=3)
+    followed = follower(tmp_path)
+    assert followed._rule_outcome() is None
+    crash_full(followed, 3)
+    assert followed._rule_outcome() is None
+    crash_full(followed, 4)
+    outcome = followed._rule_outcome()
+    assert outcome is not None and "in attempt 4 before its first step as in attempt 3" in outcome.detail
+
+
 def test_a_crash_beside_a_full_disk_does_not_end_the_run(tmp_path: pathlib.Path) -> None:
     followed = follower(tmp_path)
     crash_full(followed, 1)

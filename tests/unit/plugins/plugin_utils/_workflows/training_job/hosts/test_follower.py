@@ -186,6 +186,16 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
     assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
 
 
+def test_a_full_disk_is_of_the_node_that_ended_the_run_for_it(world: World) -> None:
+    """Its launcher's end fails ranks elsewhere, which may be known before."""
+    said = "no space left on a: no restart frees any"
+    follower = world.follower()
+    full = {**unit(exit_code=3, cause="disk_full", at=T0 + 20)["agent"]["exit"], "detail": said}
+    ends = {"a": full, "b": {"at": T0 + 10, "exit_code": 1, "cause": "crash"}}
+    follower.units = {node: {"agent": UnitReport.from_dict({"exit": end})} for node, end in ends.items()}
+    assert follower._outcome() == RunOutcome("failed", 3, "disk_full", said, "a")
+
+
 def test_a_fatal_exit_code_is_that_of_the_node_that_says_so(world: World) -> None:
     """Rank 1 on b ended first, with another code of its own."""
     failing = [started("a", 0), started("b", 1), ended("b", 1, 4), ended("a", 0, 3)]

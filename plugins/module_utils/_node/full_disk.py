@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """When a run ends because a disk stays full. Pure rules on what its programs print and how its attempts end.
 
+The controller that follows a run judges by them what all nodes say, and a node by itself what it has
+(``host_full_disk.py``), as a run that is not followed would use up its restarts.
+
 A restart frees nothing: where two attempts in a row end for want of space and the later one came no further, the next
 one ends so, too. A program that removes what is old when it begins comes further, and continues.
 """
@@ -11,8 +14,6 @@ from __future__ import annotations
 
 import re
 import typing as t
-
-from .run_attempt import Attempt
 
 KIND: t.Final = "no_space"
 # ENOSPC and EDQUOT as Python, the C library and shells name them in an error.
@@ -23,6 +24,30 @@ _UNWRITTEN: t.Final = re.compile(r"PytorchStreamWriter failed|inline_container\.
 _ROOM: t.Final = "checkpoint_room"
 _ERROR: t.Final = re.compile(r"[Ee]rror|Exception|cannot |failed")
 _PLACE: t.Final = re.compile(r"""['"](/[^'"]{1,300})['"]""")
+
+
+class Failure(t.Protocol):
+    """How a rank ended that failed."""
+
+    @property
+    def exit_code(self) -> int: ...
+
+
+class Ended(t.Protocol):
+    """What is known of an attempt (``_model/run_attempt.py``)."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def first_step(self) -> int | None: ...
+    @property
+    def last_step(self) -> int | None: ...
+    @property
+    def saved_steps(self) -> tuple[int, int] | None: ...
+    @property
+    def cause(self) -> str | None: ...
+    @property
+    def first_failure(self) -> Failure | None: ...
 
 
 class NoSpace(t.NamedTuple):
@@ -85,7 +110,7 @@ class FullDisks:
         if line.get("kind") == KIND and isinstance(number := line.get("attempt"), int):
             self._seen.setdefault(number, NoSpace(str(line.get("node")), str(line.get("detail") or "")))
 
-    def take_text(self, node: str, text: str, attempts: t.Sequence[Attempt]) -> FoundFull | None:
+    def take_text(self, node: str, text: str, attempts: t.Sequence[Ended]) -> FoundFull | None:
         """Take in text of a node's log; return what it says first of a full disk in an attempt, else None.
 
         The last lines of an attempt are read together with the start of the next one, which has made no step then.
@@ -103,11 +128,14 @@ class FullDisks:
         is_full = node in self._unfit and _UNWRITTEN.search(text) is not None
         return NoSpace(node, self._unfit[node]) if is_full else None
 
-    def find_end(self, attempts: t.Sequence[Attempt]) -> FullEnd | None:
-        """Return the end of the run by its disk, None where it may continue."""
+    def find_end(self, attempts: t.Sequence[Ended]) -> FullEnd | None:
+        """Return the end of the run by its disk, None where it may continue.
+
+        :param attempts: of this start: a person who starts a run again after its end may have freed space.
+        """
         for before, last in zip(attempts, attempts[1:], strict=False):
             first, again = self._seen.get(before.n), self._seen.get(last.n)
-            crashed = before.cause == last.cause == "crash" and not before.continued
+            crashed = before.cause == last.cause == "crash"
             if first is None or again is None or not crashed or _is_further(before, last):
                 continue
             code = last.first_failure.exit_code if last.first_failure else 1
@@ -117,7 +145,7 @@ class FullDisks:
         return None
 
 
-def _is_further(before: Attempt, last: Attempt) -> bool:
+def _is_further(before: Ended, last: Ended) -> bool:
     """Return whether an attempt made a step or saved a checkpoint that the one before it did not."""
     steps = [-1 if item.last_step is None else item.last_step for item in (before, last)]
     saved = [-1 if item.saved_steps is None else item.saved_steps[1] for item in (before, last)]
