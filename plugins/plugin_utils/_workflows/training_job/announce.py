@@ -14,15 +14,23 @@ from ..shared.request import RunRequest
 
 
 def announce(
-    progress: Progress, parts: t.Sequence[str], derived: t.Mapping[str, t.Any], network: NetworkPlan, *, running: bool
+    progress: Progress,
+    parts: t.Sequence[str],
+    derived: t.Mapping[str, t.Any],
+    network: NetworkPlan,
+    *,
+    running: bool,
+    ended: bool = False,
 ) -> None:
     """Say what a run is, in one line, and which variables of NCCL and gloo each class of nodes gets.
 
     :param parts: the run's name and size, then what else is known of it; the figures come between them.
     :param running: it runs already and is followed: its variables are those of its start.
+    :param ended: it has run already, and how it ended is read now.
     """
     line = " · ".join([parts[0], *advice.describe(derived), *parts[1:]])
-    progress.say(line + (" · already running, following it" if running else ""))
+    what = "has ended while it was not followed, reading how" if ended else "already running, following it"
+    progress.say(f"{line} · {what}" if running else line)
     if not running:
         for text in network.describe():
             progress.say(text)

@@ -53,7 +53,7 @@ def refresh_record(
         if current.is_ended:
             return current
         try:
-            return _refresh(home, current, remotes, prices, progress)
+            return refresh_held(home, current, remotes, prices, progress)
         except OSError as exc:
             said = f"warning: run {current.run_id}: what its hosts have written since cannot be kept in {folder}"
             progress.say(f"{said}: {exc.strerror or exc}. What is said of the run is as it was last read")
@@ -77,13 +77,14 @@ def wait_for_follower(home: StateHome, record: RunRecord, within_s: float) -> Ru
     return record
 
 
-def _refresh(
+def refresh_held(
     home: StateHome,
     record: RunRecord,
     remotes: t.Sequence[NodeClient],
     prices: t.Mapping[str, float | None],
     progress: Progress,
 ) -> RunRecord:
+    """Return what :func:`refresh_record` does, of a run that the caller holds."""
     job, folder = load_recorded_job(record), home.run_folder(record.run_id)
 
     def save(follower: Follower) -> None:

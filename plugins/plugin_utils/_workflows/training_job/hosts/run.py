@@ -43,7 +43,7 @@ from . import plan as hosts_plan
 from .environments import ensure_environments
 from .left_checkpoints import agree
 from .start import describe_start, require_same_job, start_or_join
-from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
+from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
@@ -62,11 +62,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         before = asked.before
         differs = describe_changes(before, job, asked.source.code_sha256) if before else []
         if before and before.outcome == "succeeded" and not (differs and request.options.get("extend")):
-            if differs and request.options.get("run_id"):
-                raise refuse_other_job(asked.run_id, differs, _EXTEND)
-            asked.say_succeeded()
-            done = build_result(before, asked.folder, changed=False)
-            return lease_guard.delete_after_end(request, home, asked.run_id, done, before.release_outcome)
+            return _leave_succeeded(asked, before, differs)
         open_cluster = functools.partial(_open_cluster, request)
         resolved = secrets.resolve_secrets(job, home, open_cluster)
         drilling = _parse_drill(request, job, found, asked.source)
@@ -83,6 +79,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with asked.lock():
             plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets, tracked=tracked)
             _check_cut(plan, drilling)
+            if ended := _read_good_end(asked, plan):
+                return _leave_succeeded(asked, ended, differs)
             with (
                 secret_leases.hold(request, home, asked.run_id, resolved) as full,
                 step_log.log_steps(tracked, asked.folder, request.progress),
@@ -92,6 +90,36 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 told = {**tracked.plain, **tracked.hidden} if tracked else {}
                 values = {**told, **streamed, **full.env}, full.files
                 return start_or_join(request, home, plan, before, values, drilling)
+
+
+def _leave_succeeded(asked: RequestedRun, record: RunRecord, differs: t.Sequence[str]) -> Result:
+    """Say that a run has ended well, and start nothing; return the module's result.
+
+    :raises RefusedError: when it had another job than the one that is asked for by its id.
+    """
+    if differs and asked.request.options.get("run_id"):
+        raise refuse_other_job(asked.run_id, differs, _EXTEND)
+    asked.say_succeeded()
+    done = build_result(record, asked.folder, changed=False)
+    return lease_guard.delete_after_end(asked.request, asked.home, asked.run_id, done, record.release_outcome)
+
+
+def _read_good_end(asked: RequestedRun, plan: HostsPlan) -> RunRecord | None:
+    """Return the record of a run whose ranks had all ended well when it was lost, with its end; None for any other.
+
+    A launcher that was killed, or whose node lost power, after its ranks had ended has recorded no end of its own.
+    """
+    before, names = asked.before, {host.name for host in plan.hosts}
+    if before is None or before.is_ended or names != set(before.hosts):
+        return None
+    if is_running(plan, before) or has_unrecorded_end(plan, before):
+        return None
+    # Late: few runs are lost while they are not followed.
+    from .refresh import refresh_held
+
+    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+    record = refresh_held(asked.home, before, plan.remotes, prices, asked.request.progress)
+    return record if record.outcome == "succeeded" else None
 
 
 def _open_cluster(request: RunRequest) -> Client:
@@ -106,10 +134,15 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
     """Say what would be done."""
     _check_cut(plan, drilling)
     require_same_job(plan, asked.before)
-    changed, progress = not is_running(plan, asked.before), asked.request.progress
+    progress, unseen = asked.request.progress, has_unrecorded_end(plan, asked.before)
+    changed = not (unseen or is_running(plan, asked.before))
     dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
     origin = describe_start(plan, asked.before) if changed and asked.before else ""
-    asked.say_plan(changed, f"on {', '.join(host.name for host in plan.hosts)}", origin)
+    names = ", ".join(host.name for host in plan.hosts)
+    if unseen:
+        progress.say(f"run {plan.run_id} has ended on {names} while it was not followed; nothing was changed")
+    else:
+        asked.say_plan(changed, f"on {names}", origin)
     return {
         "changed": changed,
         "run_id": plan.run_id,

@@ -81,7 +81,7 @@ def start_or_join(
     missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
     guard = lease_guard.bind_run(request, home, plan)
-    _announce(request.progress, plan, lives)
+    _announce(request.progress, plan, lives, unseen)
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
     fabric_file.write_verdict(folder, plan.network)
@@ -104,7 +104,7 @@ def start_or_join(
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
             _record_versions(folder, plan)
         _store_agent_paths(home, plan)
-        if not request.options["wait"]:
+        if not (request.options["wait"] or unseen):
             request.progress.say(commands.describe_left(current, commands.NOT_FOLLOWED, cluster))
             return build_result(current, folder, changed=bool(started))
         # Only now: by the time that this is imported, the agents are at work.
@@ -205,9 +205,15 @@ def bring_bound_data(
 def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
     """Return what differs from the job that a run had before.
 
-    :raises RefusedError: when it is running with another job, or would not find the checkpoints that it has.
+    :raises RefusedError: when it is running with another job, ended so and that is not recorded yet, or would not find
+        the checkpoints that it has.
     """
     differs = describe_changes(before, plan.job, plan.source.code_sha256) if before else []
+    if differs and has_unrecorded_end(plan, before):
+        raise RefusedError(
+            f"run {plan.run_id} has ended with another job while it was not followed: {', '.join(differs)}",
+            "Run status first, which records how, or name another run_id (muster_run_id)",
+        )
     if differs and is_running(plan, before):
         raise RefusedError(
             f"run {plan.run_id} is already running with another job: {', '.join(differs)}",
@@ -456,14 +462,14 @@ def _describe_neighbours(plan: HostsPlan) -> list[str]:
     return [f"{run_id} is running here too ({', '.join(names)})" for run_id, names in sorted(places.items())]
 
 
-def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
+def _announce(progress: Progress, plan: HostsPlan, running: bool, ended: bool = False) -> None:
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {plan.derived['world_size']}"]
     if plan.job.nodes > 1 and plan.derived.get("lane") == "loopback":
         parts.append(f"{plan.job.nodes} nodes on 1 machine")
     parts += [plan.derived["checkpoints"]] if plan.derived.get("checkpoints") else []
     if plan.job.resources.memory is not None:
         parts += _describe_memory_limit({host.name: plan.reports[host.name].manager for host in plan.hosts})
-    announce(progress, parts, plan.derived, plan.network, running=running)
+    announce(progress, parts, plan.derived, plan.network, running=running, ended=ended)
     rented = {host.name: host.price_usd_per_hour for host in plan.hosts if host.record.ownership == "rented"}
     vanishing = "" if running else job_checkpoints.describe_vanishing(plan.job, rented)
     unlimited = "" if running else job_checkpoints.describe_unlimited(plan.job)

@@ -269,6 +269,44 @@ def test_an_end_that_nobody_saw_is_recorded_and_not_repeated(world: RunWorld) ->
     assert (world.folder() / "logs" / "b.log").read_text() == "made it\n"
 
 
+def end_unseen(world: RunWorld, job: Dict) -> None:
+    """Have a run end while it is not followed."""
+    assert world.play(job, wait=False)["changed"] is True
+    for name in "ab":
+        assert unit_exit(world.lab.run(name, world.run_id))["exit_code"] == 0
+
+
+def test_what_is_said_of_an_end_that_nobody_saw_is_true(world: RunWorld) -> None:
+    """A check predicts that nothing is started, and nobody is told that it runs."""
+    job = world.job("true")
+    end_unseen(world, job)
+    world.said.lines.clear()
+    assert world.play(job, check=True)["changed"] is False
+    assert (
+        world.said.lines[-1] == f"run {world.run_id} has ended on a, b while it was not followed; nothing was changed"
+    )
+    other = world.job("false")
+    with pytest.raises(RefusedError, match="has ended with another job while it was not followed: command") as refused:
+        world.play(other)
+    assert "Run status first" in refused.value.fix
+    found = world.play(job, wait=False)
+    assert (found["changed"], found["run"]["outcome"], started_ranks(world)) == (False, "succeeded", 2)
+    said = "\n".join(world.said.lines)
+    assert "has ended while it was not followed, reading how" in said and "running" not in said, said
+
+
+def test_a_run_that_lost_a_launcher_after_its_ranks_had_ended_well_is_not_repeated(world: RunWorld) -> None:
+    """As when a machine loses its power then: no exit of its launcher is recorded."""
+    job = world.job("true")
+    end_unseen(world, job)
+    eventually(lambda: not world.lab.left(), "the end of the supervisors")
+    (world.lab.run("b", world.run_id) / "units" / "agent" / "exit.json").unlink()
+    found = world.play(job)
+    assert (found["changed"], found["run"]["outcome"], started_ranks(world)) == (False, "succeeded", 2), found
+    assert "b lost its launcher after that" in str(found["run"]["detail"])
+    assert any("has already succeeded" in line for line in world.said.lines), world.said.lines
+
+
 def test_a_command_whose_node_is_lost_ends_and_can_be_run_again(world: RunWorld) -> None:
     job = world.job(*waiting(world))
     results: list[Dict] = []

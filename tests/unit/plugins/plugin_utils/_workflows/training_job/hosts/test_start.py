@@ -31,7 +31,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import start
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import follow, start
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.plan import TrainingHost
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import HostsPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
@@ -186,10 +186,12 @@ def test_what_is_left_of_a_lost_run_is_stopped_before_it_begins_anew(nodes: Gang
     assert nodes.calls == [], "another controller has begun it since"
 
 
-def test_an_end_that_was_not_recorded_starts_nothing(nodes: Gang) -> None:
+def test_an_end_that_was_not_recorded_starts_nothing(nodes: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read, also by a start that does not wait: there is nothing to wait for."""
+    monkeypatch.setattr(follow, "follow_run", lambda *_unused, changed, **_more: {"changed": changed, "read": True})
     end = {"alive": False, "exit": {"generation": 3, "cause": "succeeded"}, "generation": 3}
     plan = make_plan(a=end, b=end)
-    assert nodes.play(plan, make_record(plan))["changed"] is False and nodes.calls == []
+    assert nodes.play(plan, make_record(plan)) == {"changed": False, "read": True} and nodes.calls == []
 
 
 def test_a_failed_first_start_leaves_no_folder(nodes: Gang) -> None:
