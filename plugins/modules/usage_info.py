@@ -60,8 +60,10 @@ RETURN = r"""
 rows:
   description:
     - One mapping for each combination of O(by), with the keys of it, C(gpu_hours), C(idle_gpu_hours), C(node_hours),
-      C(useful_node_hours) and C(usd). Where C(job) and C(user) are null no run held the machine.
+      C(useful_node_hours), C(shared_node_hours) and C(usd). Where C(job) and C(user) are null no run held the machine.
     - C(useful_node_hours) are those of a run's machines that went to steps which count, by the account of the run.
+    - C(shared_node_hours) are those of machines that several runs held at once. Each run has its part of them and of
+      their dollars here, and all of it in its own record.
     - C(unknown) has the node-hours of which a figure is not known; they are not in that figure.
   returned: success
   type: list

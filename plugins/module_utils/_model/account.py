@@ -44,7 +44,8 @@ BUCKETS: t.Final[dict[str, str]] = {
     "detect": "from the last step before a fault until the fault was seen",
     "restart": "from then until the first step of the next attempt",
     "start": "from the start of the ranks to the first step",
-    "stage": "from the submission, or the admission by a queue, to the start of the ranks",
+    "stage": "from the submission, or the admission by a queue, to the start of the ranks: code, data, checkpoints and "
+    "environments or images are brought, and the launchers start",
     "queue": "waiting for a place in a queue",
     "stop": "from the last step to the end: last saves, results, end of the processes",
     "idle": "between the end of the run and its continuation",

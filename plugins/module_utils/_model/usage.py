@@ -19,7 +19,7 @@ Key = t.Literal["month", "user", "team", "job", "run", "node", "provider", "gpu"
 KEYS: t.Final[tuple[Key, ...]] = t.get_args(Key)
 Figure = t.Literal["gpu_hours", "idle_gpu_hours", "useful_node_hours", "usd"]
 # The sums of a row in their order.
-SUMS: t.Final = ("gpu_hours", "idle_gpu_hours", "node_hours", "useful_node_hours", "usd")
+SUMS: t.Final = ("gpu_hours", "idle_gpu_hours", "node_hours", "useful_node_hours", "shared_node_hours", "usd")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class UsageRow:
     :ivar idle_gpu_hours: of GPUs that were rented and not held.
     :ivar node_hours: of machines, held by runs or, in rows without a job, rented.
     :ivar useful_node_hours: of machines of runs, that went to steps which count.
+    :ivar shared_node_hours: of machines that several runs held at once: each has its part here, and all of it in its
+        own record.
     :ivar usd: their costs.
     :ivar unknown: node-hours of which a figure is not known, by its name; they are not in that figure.
     """
@@ -77,6 +79,7 @@ class UsageRow:
     idle_gpu_hours: float = 0.0
     node_hours: float = 0.0
     useful_node_hours: float = 0.0
+    shared_node_hours: float = 0.0
     usd: float = 0.0
     unknown: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -137,6 +140,7 @@ def _share_out(
         for use in held:
             row = _row_of(rows, by, begin, rented, use)
             row.node_hours += hours / len(held)
+            row.shared_node_hours += hours / len(held) if len({item.run for item in held}) > 1 else 0.0
             row.add("useful_node_hours", use.useful, hours / len(held))
             row.add("gpu_hours", use.gpus, hours)
             price = rented.usd_per_hour if rented else use.usd_per_hour

@@ -161,6 +161,12 @@ def _build_table(
     cells.append([*(["total", *[""] * (len(keys) - 1)]), *_format_figures(total)])
     widths = [max(len(line[index]) for line in cells) for index in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    if total.shared_node_hours:
+        unknown.insert(
+            0,
+            f"{total.shared_node_hours:.2f} node-hours were held by several runs at once, and are shared out to them "
+            "here with their dollars; status and report have all of a run's own",
+        )
     missing = [f"{_TITLES[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
     return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else []), *unknown]
 

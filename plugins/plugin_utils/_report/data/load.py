@@ -15,6 +15,7 @@ import os
 import pathlib
 import typing as t
 
+from ....module_utils._model.drill import describe_no_step
 from ....module_utils._model.error_line import without_stop
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.run_attempt import Attempt
@@ -30,6 +31,7 @@ _RATE = "_per_s"
 # Ends that the job itself asks for, by the run's cause.
 STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s", "hang": "job.restart.on_hang"}
 _NO_LOGS = "logs: none were collected"
+_NO_METRICS = "metrics.jsonl is missing"
 _OWN_KEYS = (
     "at",
     "step",
@@ -172,13 +174,26 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes, stopped=_was_stopped(record or {})),
     )
+    if unread := _describe_unread(record or {}, metrics):
+        notes = [unread, *(note for note in notes if note != _NO_METRICS)]
     pruned_at = parsing.read_text((record or {}).get("pruned_at"))
     if pruned_at:
         # What lacks of it was there.
-        lacking = {f"{name} is missing" for name in ("metrics.jsonl", "usage.jsonl")} | {_NO_LOGS}
+        lacking = {_NO_METRICS, "usage.jsonl is missing", _NO_LOGS}
         removed = f"metrics, logs and reports were removed by prune on {pruned_at[:10]}"
         notes = [*(note for note in notes if note not in lacking), removed]
     return dataclasses.replace(run, notes=tuple(notes))
+
+
+def _describe_unread(record: Line, metrics: t.Sequence[Line]) -> str:
+    """Return why the figures of a program's steps are not known, where no step of it was ever read; else nothing."""
+    attempts = parsing.read_rows(record.get("attempts"))
+    is_read = any(item.get("last_step") is not None for item in attempts) or any("step" in line for line in metrics)
+    if not attempts or is_read or not record.get("ended_at"):
+        return ""
+    wanted = parsing.read_mapping(parsing.read_mapping(record.get("job")).get("metrics")).get("preset")
+    problem, fix = describe_no_step(parsing.read_text(wanted))
+    return f"{problem}: its steps, loss, throughput and useful time are not known. {fix}"
 
 
 def build_run_folder(

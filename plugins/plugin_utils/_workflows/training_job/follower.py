@@ -246,7 +246,8 @@ class Follower:
         # The gang may survive a cut: it counts as no attempt's fault.
         self.record_event("cut" if is_cut else "drill", at, node=node, detail=what)
         said = f"cut {node} {what}" if is_cut else f"{what} on {node}"
-        self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
+        step = self.story.last.get("step")
+        self.progress.say(f"drill: {said} {'before the first step' if step is None else f'at step {int(step)}'}")
 
     def _awaits_proof(self) -> bool:
         """Return whether a drill has killed something, and the run has not proven yet that it resumed."""

@@ -62,6 +62,7 @@ def test_a_rented_machine_is_shared_out_over_who_held_it_and_idle_time() -> None
         "idle_gpu_hours": 0.0,
         "node_hours": 4.0,
         "useful_node_hours": 3.0,
+        "shared_node_hours": 0.0,
         "usd": 8.0,
         "unknown": {},
     }
@@ -72,6 +73,7 @@ def test_a_rented_machine_is_shared_out_over_who_held_it_and_idle_time() -> None
         "idle_gpu_hours": 48.0,
         "node_hours": 6.0,
         "useful_node_hours": 0.0,
+        "shared_node_hours": 0.0,
         "usd": 12.0,
         "unknown": {},
     }
@@ -81,6 +83,7 @@ def test_two_runs_on_one_machine_share_its_price_and_have_their_own_gpus() -> No
     ann, ben, idle = rows(rented(4), use(0, 4, gpus=4), use(2, 4, gpus=2, user="ben", run="r-2"))
     assert (ann["usd"], ann["gpu_hours"], ann["node_hours"]) == (6.0, 16.0, 3.0)
     assert (ben["usd"], ben["gpu_hours"]) == (2.0, 4.0)
+    assert (ann["shared_node_hours"], ben["shared_node_hours"], idle["shared_node_hours"]) == (1.0, 1.0, 0.0)
     assert (idle["idle_gpu_hours"], idle["usd"], idle["node_hours"]) == (12.0, 0.0, 0.0)
 
 

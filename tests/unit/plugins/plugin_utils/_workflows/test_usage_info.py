@@ -84,6 +84,17 @@ def home(tmp_path: pathlib.Path) -> StateHome:
     return home
 
 
+def test_runs_that_shared_a_machine_are_told_that_their_reports_have_all_of_it(home: StateHome) -> None:
+    save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)], [node("aaaaaaaa", 3, 5)]])
+    alone: t.Any = read_usage(home, ["user"], None, None, NOW)
+    assert alone["total"]["shared_node_hours"] == 0.0 and "at once" not in str(alone["table"])
+    save(home, "mlp-2", "ben", [[node("aaaaaaaa", 2, 4)]])
+    found: t.Any = read_usage(home, ["user"], None, None, NOW)
+    rows = {row["user"]: row for row in found["rows"]}
+    assert (rows["ann"]["node_hours"], rows["ann"]["shared_node_hours"], rows["ann"]["usd"]) == (3.0, 1.0, 9.0)
+    assert [line for line in found["table"] if line.startswith("2.00 node-hours were held by several runs at once")]
+
+
 def test_the_dollars_are_the_ledger_s_and_shared_out_to_who_held_the_machines(home: StateHome) -> None:
     devices = {"n1": {"gpus": 8, "model": "H100", "driver": None, "rdma": None}}
     save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)], [node("aaaaaaaa", 4, 6)]], devices=devices, account=ACCOUNT)

@@ -73,6 +73,28 @@ def test_what_prune_removed_is_said_once_and_is_not_missing(tmp_path: pathlib.Pa
         assert load.load_run(folder).notes == notes
 
 
+@pytest.mark.parametrize(
+    ("preset", "said"),
+    [
+        (
+            None,
+            "no step of the program was read: its steps, loss, throughput and useful time are not known. Set job.metrics",
+        ),
+        ("hf", "no line of the program has a step as preset hf prints it: its steps, loss"),
+    ],
+)
+def test_figures_that_are_missing_have_a_reason(tmp_path: pathlib.Path, preset: str | None, said: str) -> None:
+    """A run of a program of which no step was read says so, and not that a file is missing."""
+    attempt, end = {"n": 1, "first_step": None, "last_step": None}, "2026-11-29T01:02:03+00:00"
+    record = {"run_id": "r", "job": {"metrics": {"preset": preset}}, "attempts": [attempt], "ended_at": end}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    notes = load.load_run(tmp_path).notes
+    assert notes[0].startswith(said) and "metrics.jsonl is missing" not in notes
+    for other in ({"ended_at": None}, {"attempts": [{**attempt, "last_step": 7}]}):
+        (tmp_path / "run.json").write_text(json.dumps({**record, **other}))
+        assert load.load_run(tmp_path).notes[0] == "metrics.jsonl is missing"
+
+
 def test_a_folder_without_run_json_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"run: no run\.json in .*Name a folder"):
         load.load_run(tmp_path)

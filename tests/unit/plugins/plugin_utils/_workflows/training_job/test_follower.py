@@ -303,6 +303,17 @@ def test_a_disk_that_stays_full_ends_the_run_after_the_second_attempt(tmp_path: 
     assert outcome.detail.startswith("no space left on a for /data/c-7.pt, in attempt 2 before its first step")
 
 
+def test_a_fault_before_the_first_step_is_at_none(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    followed = follower(tmp_path, said=said)
+    followed._record_drill(time.time(), "a", "killed rank 1")
+    start_attempt(followed, 1)
+    followed.take_text("a", "metrics", json.dumps({"at": time.time() + 1, "step": 3}) + "\n")
+    followed._record_drill(time.time(), "a", "killed rank 1")
+    killed = "drill: killed rank 1 on a"
+    assert [line for line in said if killed in line] == [f"{killed} before the first step", f"{killed} at step 3"]
+
+
 def test_a_run_that_is_started_again_has_what_was_freed_since(tmp_path: pathlib.Path) -> None:
     """What ended the start before would end this one before its first rank."""
     before = follower(tmp_path)
