@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
+import tempfile
 import time
 import typing as t
 
@@ -110,6 +113,24 @@ def refresh_held(
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
     outcome = explain_end(folder, check_attendance(job, follower, outcome), "hosts")
     return record_end(follower, outcome, record, prices, follower.ended_at())
+
+
+def had_ended_well(home: StateHome, record: RunRecord, remotes: t.Sequence[NodeClient], progress: Progress) -> bool:
+    """Return whether all ranks of a run had ended well, by what its hosts say; nothing is written, as in a check."""
+    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
+        folder = pathlib.Path(nowhere)
+        for name in ("events.jsonl", "metrics.jsonl", "offsets.json", "claim.json"):
+            if (place := home.run_folder(record.run_id) / name).exists():
+                shutil.copy(place, folder)
+        follower = HostsFollower(
+            load_recorded_job(record), record.run_id, folder, remotes, progress, _restart_nothing, _save_nothing, None
+        )
+        outcome = follower.catch_up()
+    return outcome is not None and outcome.outcome == "succeeded" and follower.has_attempt(record.generation)
+
+
+def _save_nothing(follower: Follower) -> None:
+    """A run that is only looked at keeps its record."""
 
 
 def _restart_nothing(remote: NodeClient) -> None:

@@ -104,22 +104,40 @@ def _leave_succeeded(asked: RequestedRun, record: RunRecord, differs: t.Sequence
     return lease_guard.delete_after_end(asked.request, asked.home, asked.run_id, done, record.release_outcome)
 
 
-def _read_good_end(asked: RequestedRun, plan: HostsPlan) -> RunRecord | None:
-    """Return the record of a run whose ranks had all ended well when it was lost, with its end; None for any other.
+def _find_lost(asked: RequestedRun, plan: HostsPlan) -> RunRecord | None:
+    """Return the record of a run that was lost while it was not followed, on the same hosts; None for any other.
 
-    A launcher that was killed, or whose node lost power, after its ranks had ended has recorded no end of its own.
+    A launcher that was killed, or whose node lost power, has recorded no end of its own: its ranks may have ended well
+    before.
     """
     before, names = asked.before, {host.name for host in plan.hosts}
     if before is None or before.is_ended or names != set(before.hosts):
         return None
-    if is_running(plan, before) or has_unrecorded_end(plan, before):
+    return None if is_running(plan, before) or has_unrecorded_end(plan, before) else before
+
+
+def _read_good_end(asked: RequestedRun, plan: HostsPlan) -> RunRecord | None:
+    """Return the record of a lost run with its end where all of its ranks had ended well, None for any other."""
+    lost = _find_lost(asked, plan)
+    if lost is None:
         return None
     # Late: few runs are lost while they are not followed.
     from .refresh import refresh_held
 
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
-    record = refresh_held(asked.home, before, plan.remotes, prices, asked.request.progress)
+    record = refresh_held(asked.home, lost, plan.remotes, prices, asked.request.progress)
     return record if record.outcome == "succeeded" else None
+
+
+def _would_succeed(asked: RequestedRun, plan: HostsPlan) -> bool:
+    """Return whether a start would find that all ranks of the run had ended well."""
+    lost = _find_lost(asked, plan)
+    if lost is None:
+        return False
+    # Late: few runs are lost while they are not followed.
+    from .refresh import had_ended_well
+
+    return had_ended_well(asked.home, lost, plan.remotes, asked.request.progress)
 
 
 def _open_cluster(request: RunRequest) -> Client:
@@ -134,7 +152,7 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
     """Say what would be done."""
     _check_cut(plan, drilling)
     require_same_job(plan, asked.before)
-    progress, unseen = asked.request.progress, has_unrecorded_end(plan, asked.before)
+    progress, unseen = asked.request.progress, has_unrecorded_end(plan, asked.before) or _would_succeed(asked, plan)
     changed = not (unseen or is_running(plan, asked.before))
     dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
     origin = describe_start(plan, asked.before) if changed and asked.before else ""

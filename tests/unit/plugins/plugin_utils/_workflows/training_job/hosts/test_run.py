@@ -301,6 +301,8 @@ def test_a_run_that_lost_a_launcher_after_its_ranks_had_ended_well_is_not_repeat
     end_unseen(world, job)
     eventually(lambda: not world.lab.left(), "the end of the supervisors")
     (world.lab.run("b", world.run_id) / "units" / "agent" / "exit.json").unlink()
+    before = fingerprint(world.folder())
+    assert world.play(job, check=True)["changed"] is False and fingerprint(world.folder()) == before
     found = world.play(job)
     assert (found["changed"], found["run"]["outcome"], started_ranks(world)) == (False, "succeeded", 2), found
     assert "b lost its launcher after that" in str(found["run"]["detail"])
