@@ -54,7 +54,8 @@ matrix:
 mounts:
   description:
     - What the role C(filesystem_client) mounts on nodes, of shared file systems with C(filesystem.mount).
-      C(packages) are by family of distributions, C(variables) those of C(ansible-playbook) with the user of a share.
+      C(packages) are by family of distributions, C(variables) those of C(ansible-playbook) with the user of a share or
+      the address of a volume's metadata. C(volume) is how a program of its own mounts it, null where the kernel does.
   returned: success
   type: list
   elements: dict
@@ -66,6 +67,7 @@ mounts:
       options: nfsvers=4.2,hard,_netdev,nofail
       packages: {Debian: nfs-common, RedHat: nfs-utils}
       variables: {}
+      volume: null
 unmounted:
   description: Names of O(services) with C(state=absent), of which nothing stays mounted by the role.
   returned: success

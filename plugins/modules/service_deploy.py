@@ -31,7 +31,9 @@ options:
         address or the service that gets the alerts of Prometheus, C(deploy.prometheus) what Grafana reads;
         C(deploy.webhook) points at the address that Alertmanager tells, C(deploy.config) is a configuration of its own.
       - Of C(shared_filesystem) it says what the host gets (RV(server)) and records where the file system is; the
-        role C(shared_filesystem) does the work on the host. C(provider) is C(nfs) or C(nfs_ganesha).
+        role C(shared_filesystem) does the work on the host. C(provider) is C(nfs) or C(nfs_ganesha). With C(juicefs) it
+        makes a volume over the bucket for files of the binding C(deploy.store), once, with its metadata in the database
+        whose address is in the variable that C(deploy.database) points to; its program must be on the host.
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw
@@ -92,6 +94,8 @@ server:
     - What exports a shared file system. C(host) is its machine, C(export) the folder there, C(clients) who may mount
       it, C(listen) the address that it answers at, C(fsid) what nodes know it by; C(provider), C(state) and
       C(delete_data) are those of the service.
+    - Of a volume of JuiceFS C(program) and C(version) are what makes it, and C(needs_program) says whether that is
+      to be on the host.
   returned: for a shared file system
   type: dict
 writes:

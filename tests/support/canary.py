@@ -166,6 +166,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/services/deploy.py": _HOST,
     "plugin_utils/_workflows/services/deploy_cluster.py": _CLUSTER,
     "plugin_utils/_workflows/services/deploy_host.py": _HOST,
+    "plugin_utils/_workflows/services/deploy_volume.py": "tests/e2e/test_juicefs_deployed.py",
     "plugin_utils/_workflows/shared/credentials.py": _TRACKED,
     "plugin_utils/_workflows/shared/deployed.py": _HOST,
     "plugin_utils/_workflows/tailscale.py": _TAILNET,

@@ -69,6 +69,7 @@ def test_no_task_and_no_object_fetches_by_itself() -> None:
     installs = ("roles/device_packages/", "roles/shared_filesystem/tasks/ensure_")
     # Asks ports of the machine itself, and unpacks what release_file fetched and held against its digest.
     installs = (*installs, "roles/exporters/tasks/")
+    installs = (*installs, "roles/filesystem_client/tasks/install_juicefs")
     # Unpacks what cluster_backup placed, which was sealed.
     installs = (*installs, "roles/k3s/tasks/put_control_plane.yml")
     assert {name for name in found if not name.startswith(installs)} == set()

@@ -16,7 +16,7 @@ from .wording import name_some
 
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
 MODES: t.Final = ("none", "bind", "deploy")
-PURPOSES: t.Final = ("datasets", "checkpoints", "artifacts", "images")
+PURPOSES: t.Final = ("datasets", "checkpoints", "artifacts", "images", "files")
 # The services that hold secrets, as references to secrets name them.
 SECRET_PROVIDERS: t.Final = ("vault", "openbao", "aws_secrets_manager", "infisical")
 SECRET_SERVICES: t.Final = (*SECRET_PROVIDERS, "kubernetes")

@@ -10,6 +10,7 @@ import re
 import typing as t
 
 from .errors import InputError
+from .juicefs_volume import CACHE_GB, PROVIDER, VARIABLE, VolumeMount
 
 if t.TYPE_CHECKING:
     from .binding import Binding
@@ -91,7 +92,8 @@ def check_options(asked: Filesystem, option: str) -> None:
 class MountPlan:
     """What the role filesystem_client makes on a node. ``source``: what the kernel calls the export or share.
 
-    ``variables``: those of the controller that have the user of a share.
+    ``variables``: those of the controller that have the user of a share, or the address of a volume's metadata.
+    ``volume``: how a program of its own mounts it, None for what the kernel mounts.
     """
 
     name: str
@@ -101,10 +103,13 @@ class MountPlan:
     options: str
     packages: t.Mapping[str, str]
     variables: t.Mapping[str, str]
+    volume: VolumeMount | None = None
 
 
 def plan_mount(binding: Binding, source: str) -> MountPlan:
     """Return what a node is to mount of a binding."""
+    if binding.provider == PROVIDER:
+        return _plan_volume(binding)
     client, known = CLIENTS[str(binding.provider)], t.cast("Filesystem", binding.filesystem)
     given = binding.secret_ref.keys if binding.secret_ref else {}
     return MountPlan(
@@ -115,4 +120,22 @@ def plan_mount(binding: Binding, source: str) -> MountPlan:
         ",".join(filter(None, (client.options, known.options))),
         client.packages,
         {**_VARIABLES, **given} if binding.provider == "smb" else {},
+    )
+
+
+def _plan_volume(binding: Binding) -> MountPlan:
+    known = t.cast("Filesystem", binding.filesystem)
+    cache = (known.cache_gb or CACHE_GB) * 10**9 >> 20
+    unit = f"muster-{binding.name}.service"
+    mount = VolumeMount(unit, str(known.version), cache, binding.region or "", binding.ca or "")
+    named = binding.secret_ref.keys if binding.secret_ref else {}
+    return MountPlan(
+        name=binding.name,
+        source=binding.endpoint,
+        path=str(known.path),
+        type=f"fuse.{PROVIDER}",
+        options="",
+        packages={},
+        variables={"url": VARIABLE, **named},
+        volume=mount,
     )

@@ -20,12 +20,13 @@ from .service_registry import check_registry
 from .shared_filesystem import Filesystem, check_path
 from .shared_filesystem import check_service as check_filesystem
 
-# Keys of ``deploy`` that one kind has.
-_DEPLOY_KEYS: t.Final = {
+# Keys of ``deploy`` that some kinds have.
+_DEPLOY_KEYS: t.Final[dict[str, str | tuple[str, ...]]] = {
     "login": "tracking",
     "artifacts": "tracking",
     "python": "tracking",
-    "database": "tracking",
+    "database": ("tracking", "shared_filesystem"),
+    "store": "shared_filesystem",
     "clients": "shared_filesystem",
     "proxy": "registry",
     "alertmanager": "monitoring",
@@ -176,9 +177,10 @@ def _check_service(service: Service, where: str) -> None:
 def _check_deployed(service: Service, where: str) -> None:
     """Refuse what a service that is deployed says by itself: its address and its credentials."""
     place = check_deploy(service.deploy, f"{where}.deploy", service.kind)
-    for key, kind in _DEPLOY_KEYS.items():
-        if getattr(place, key) and service.kind != kind:
-            raise InputError(f"{where}.deploy.{key}", f"is for kind: {kind}", "Leave it out")
+    for key, kinds in _DEPLOY_KEYS.items():
+        known = (kinds,) if isinstance(kinds, str) else kinds
+        if getattr(place, key) and service.kind not in known:
+            raise InputError(f"{where}.deploy.{key}", f"is for kind: {' and '.join(known)}", "Leave it out")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:
             raise InputError(f"{where}.{key}", "is for mode: bind: one that is deployed makes its own", "Leave it out")

@@ -36,7 +36,8 @@ class Deploy:
     where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data. ``login`` and
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
     ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
-    where the address of a tracker's database is, None for a file of its own. ``proxy``: the
+    where the address of a tracker's database is, None for a file of its own, or that of a volume's metadata.
+    ``store``: the object store that has the data of a volume. ``proxy``: the
     registry that one that is deployed pulls through from. ``alertmanager``: where Prometheus sends alerts,
     ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is
     that an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are
@@ -60,6 +61,7 @@ class Deploy:
     artifacts: str | None = f.field(f.name(NAME_LIMIT), None)
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    store: str | None = f.field(f.name(NAME_LIMIT), None)
     proxy: str | None = f.field(f.text, None)
     alertmanager: str | None = f.field(f.text, None)
     prometheus: str | None = f.field(f.text, None)

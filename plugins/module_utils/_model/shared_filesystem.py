@@ -16,6 +16,7 @@ import urllib.parse
 from . import validators as f
 from .errors import InputError
 from .filesystem_mounts import CLIENTS, check_mounting
+from .juicefs_volume import PROVIDER as VOLUME
 
 if t.TYPE_CHECKING:
     from .service import Service
@@ -41,7 +42,8 @@ class Filesystem:
     where locks of one node need not hold on the others. ``marker`` is the content of the file that the check leaves at
     its root, by which a node is known to have this one; of a binding only. Of a StorageClass (``storage_class``) jobs
     have the ``claim`` of their namespace; ``size`` is that of a claim that the check makes. ``mount``: whether the role
-    filesystem_client mounts it on nodes, with further ``options`` of the mount.
+    filesystem_client mounts it on nodes, with further ``options`` of the mount. Of a volume of JuiceFS ``cache_gb``
+    bounds what a node keeps on its disk, and ``version`` is that of the program; of a binding only.
     """
 
     path: str | None = f.field(f.text, None)
@@ -53,6 +55,8 @@ class Filesystem:
     size: str | None = f.field(f.text, None)
     mount: bool = f.field(f.boolean, False)
     options: str | None = f.field(f.text, None)
+    cache_gb: int | None = f.field(f.integer(1, 100_000), None)
+    version: str | None = f.field(f.text, None)
 
 
 # The keys of ``filesystem`` that only one way to have it reads.
@@ -69,8 +73,10 @@ def check_service(service: Service, where: str) -> None:
     if service.provider not in PROVIDERS:
         given = "is required" if service.provider is None else f"'{service.provider}' is not a shared file system"
         raise InputError(f"{where}.provider", given, f"Use {' or '.join(PROVIDERS)}")
-    if asked.marker is not None:
-        raise InputError(f"{where}.filesystem.marker", "is read from the file system", "Leave it out")
+    refuse_own_keys(asked, where)
+    if asked.cache_gb is not None:
+        fix = "Leave it out: who mounts it bounds its cache"
+        raise InputError(f"{where}.filesystem.cache_gb", f"is for mode: deploy with provider: {VOLUME}", fix)
     is_share = service.provider == "smb" and asked.mount
     for key in ("resources", "region", "ca", *(() if is_share else ("secret_ref",)), "hosts"):
         if getattr(service, key):
@@ -82,6 +88,16 @@ def check_service(service: Service, where: str) -> None:
         read_source(str(service.provider), service.endpoint or "", f"{where}.endpoint")
     if service.state == "present" and service.provider != "storage_class":
         check_path(asked.path, f"{where}.filesystem.path")
+
+
+def refuse_own_keys(asked: Filesystem, where: str) -> None:
+    """Refuse what a binding alone says.
+
+    :raises InputError: naming the key.
+    """
+    for key, reason in (("marker", "is read from the file system"), ("version", "is that of deploy.version")):
+        if getattr(asked, key) is not None:
+            raise InputError(f"{where}.filesystem.{key}", reason, "Leave it out")
 
 
 def _refuse_other_keys(service: Service, asked: Filesystem, where: str) -> None:
@@ -116,6 +132,13 @@ def read_source(provider: str, endpoint: str, option: str) -> str:
         raise InputError(option, f"is not the address of {'an export' if provider == 'nfs' else 'a share'}", fix)
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{path}" if provider == "nfs" else f"//{host}{path}"
+
+
+def source_of(provider: str, endpoint: str, name: str) -> str:
+    """Return what the kernel calls a file system that is mounted, empty where that is not known."""
+    if provider == VOLUME:
+        return f"JuiceFS:{name}"
+    return "" if provider in ("path", "storage_class") else read_source(provider, endpoint, "endpoint")
 
 
 def is_source(actual: str, wanted: str) -> bool:
@@ -209,6 +232,8 @@ def judge(filesystem: Filesystem, look: MountReport, source: str = "", provider:
         package = client.packages["Debian"]
         fix = f"Set filesystem.mount: true, or install {package} on this node and mount it: {command}"
         return found[0], fix
+    if found is not None and found[1] == _MOUNT and provider == VOLUME:
+        return found[0], "Run `services` again, which mounts it, and look at its unit (systemctl status 'muster-*')"
     return found
 
 

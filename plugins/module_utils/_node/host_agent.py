@@ -415,6 +415,7 @@ _MODULES = {
     "vxlan": ".host_vxlan",
     "notice": ".host_notice",
     "service": ".host_service",
+    "volume": ".host_volume",
     "devices": ".facts_devices",
 }
 

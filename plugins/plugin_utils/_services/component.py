@@ -40,6 +40,7 @@ class ArtifactStore:
     region: str
     ca: str | None
     keys: Credentials = dataclasses.field(repr=False)
+    addressing: str = "path"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 _UNIT: t.Final = "tests/unit/plugins/plugin_utils"
 _FILESYSTEM: t.Final = f"{_UNIT}/_workflows/services/test_filesystem_check.py"
 _RULES: t.Final = "tests/unit/plugins/module_utils/_model/test_shared_filesystem.py::test_what_is_wrong_on_a_node"
+_VOLUME: t.Final = "tests/unit/plugins/module_utils/_model/test_juicefs_volume.py"
 _MOUNT: t.Final = "tests/unit/roles/filesystem_client/test_mount_units.py::test_what_mount_printed_has_its_fix"
 _EXPORTS: t.Final = "tests/unit/roles/shared_filesystem/test_exports.py"
 _REGISTRY: t.Final = f"{_UNIT}/_services/registry"
@@ -47,6 +48,13 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
         "tests/e2e/test_filesystem_kills.py::test_what_is_away_is_named_and_nothing_is_bound", "did not answer within"),
     "file system: claim of RWX on an RWO class": (
         "tests/kube_api/test_storage_class.py::test_a_driver_that_has_no_such_volumes", "ReadWriteOnce"),
+    "file system: JuiceFS with a name of two letters": (f"{_VOLUME}::test_an_entry_that_is_refused", "is too short"),
+    "file system: JuiceFS' metadata on SQLite": (
+        f"{_VOLUME}::test_an_address_that_is_refused_is_not_shown", "sqlite3 is a file of one machine"),
+    "file system: JuiceFS with a database that is not formatted": (
+        f"{_VOLUME}::test_a_volume_is_made_once", "database is not formatted"),
+    "file system: JuiceFS with wrong keys of the bucket": (
+        "tests/e2e/test_juicefs_deployed.py::test_what_is_refused_is_named_and_nothing_is_made", "the store refuses its keys"),
     "tracking: Host not allowed": (_ANSWERS, "refuses the name mlflow.mesh:5000"),
     "tracking: HTML login page": (_ANSWERS, "with a web page"),
     "tracking: wrong user": (f"{_ACCESS}::test_credentials_that_are_refused", "401|wrong"),

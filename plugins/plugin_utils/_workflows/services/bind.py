@@ -19,9 +19,10 @@ from ....module_utils._model.binding import Binding, Reachability, describe_matr
 from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.filesystem_mounts import MountPlan, plan_mount
+from ....module_utils._model.juicefs_volume import PROVIDER as VOLUME
 from ....module_utils._model.service import MONITORING, Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
-from ....module_utils._model.shared_filesystem import read_source
+from ....module_utils._model.shared_filesystem import source_of
 from ..._hosts.node_client import NodeClient
 from ..._services.component import certificate_of
 from ..._services.components import find_component
@@ -33,6 +34,7 @@ from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import claim_check, store_check
+from .deploy_filesystem import fill_volume
 from .filesystem_check import FilesystemOrder
 from .rented import list_rented
 
@@ -114,7 +116,7 @@ def plan_mounts(services: object, found: t.Sequence[Binding], home: StateHome) -
     present = [service.to_binding(None) for service in wanted if service.state == "present" and service.filesystem]
     systems = present if services is not None else found
     mounts = [
-        plan_mount(item, read_source(str(item.provider), item.endpoint, "endpoint"))
+        plan_mount(item, source_of(str(item.provider), item.endpoint, item.name))
         for item in systems
         if item.filesystem and item.filesystem.mount
     ]
@@ -167,6 +169,8 @@ def fill_deployed(home: StateHome, service: Service, known: t.Mapping[str, t.Any
     if service.filesystem is not None:
         # Nodes mount it, which is what it was deployed for.
         mounted = dataclasses.replace(service.filesystem, mount=True)
+        if known["provider"] == VOLUME:
+            return fill_volume(service, mounted, known)
         return dataclasses.replace(service, provider="nfs", endpoint=str(known["endpoint"]), filesystem=mounted)
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
     asks = not component.login_by_choice or bool(service.deploy and service.deploy.login)

@@ -18,6 +18,7 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.juicefs_volume import PROVIDER as VOLUME
 from ....module_utils._model.quantity import parse_quantity
 from ....module_utils._model.service import Service, parse_services
 from ....module_utils._model.service_deploy import Deploy, Retention, check_deploy
@@ -195,26 +196,36 @@ def run(
 
 
 def _find_artifacts(request: RunRequest, home: StateHome, service: Service) -> ArtifactStore | None:
-    """Return the bucket that a tracker is to keep its files in, None for its own disk.
+    """Return the bucket that a tracker is to keep its files in, None for its own disk."""
+    place, option = t.cast(Deploy, service.deploy), f"muster_services.{service.name}.deploy.artifacts"
+    return find_bucket(request, home, service, place.artifacts, "artifacts", option)
+
+
+def find_bucket(
+    request: RunRequest, home: StateHome, service: Service, name: str | None, purpose: str, option: str
+) -> ArtifactStore | None:
+    """Return the bucket for a purpose of a bound object store, None where none is named, or it is not needed.
 
     In check mode the store may be among what would be bound first.
+
+    :raises InputError: when that is not an object store with such a bucket, or its keys end.
     """
-    place, option = t.cast(Deploy, service.deploy), f"muster_services.{service.name}.deploy.artifacts"
-    if not place.artifacts or service.state == "absent":
+    if not name or service.state == "absent":
         return None
-    if request.check and bindings.find_binding(home, place.artifacts) is None:
+    if request.check and bindings.find_binding(home, name) is None:
         return None
-    binding = bindings.load_binding(home, place.artifacts, option)
-    ref = next((item.ref for item in binding.resources if item.purpose == "artifacts"), None)
-    if binding.component != "object_store" or ref is None:
-        problem = f"'{binding.name}' has no bucket for artifacts"
-        raise InputError(option, problem, "Name an object store whose resources have {purpose: artifacts}")
+    binding = bindings.load_binding(home, name, option)
+    found = binding.find_resource(purpose)
+    if binding.component != "object_store" or found is None:
+        problem = f"'{binding.name}' has no bucket for {purpose}"
+        raise InputError(option, problem, f"Name an object store whose resources have {{purpose: {purpose}}}")
     open_cluster = functools.partial(open_client, request.options, request.base, request.progress.say)
     keys = credentials.read_s3_keys(binding.secret_ref, option, open_cluster)
     if keys.session_token is not None:
         raise InputError(option, f"'{binding.name}' has the keys of a session, which ends", "Bind it with lasting keys")
     values = {ACCESS: keys.access_key.reveal(), SECRET: keys.secret_key.reveal()}
-    return ArtifactStore(ref, binding.endpoint, binding.region or "us-east-1", binding.ca, values)
+    region = binding.region or "us-east-1"
+    return ArtifactStore(found.ref, binding.endpoint, region, binding.ca, values, binding.addressing)
 
 
 def _find_database(request: RunRequest, service: Service) -> str:
@@ -269,8 +280,10 @@ def find_address(request: RunRequest, place: Deploy) -> str:
 
 
 def _export_filesystem(request: RunRequest, service: Service, place: Deploy, home: StateHome) -> Result:
-    from . import deploy_filesystem
+    from . import deploy_filesystem, deploy_volume
 
+    if service.provider == VOLUME:
+        return deploy_volume.run(request, service, place, home)
     address = find_address(request, place)
     before = deployed.read_deployed(home, service.name)
     if before is not None:

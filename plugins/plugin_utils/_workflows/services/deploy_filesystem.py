@@ -12,10 +12,13 @@ import dataclasses
 import typing as t
 import urllib.parse
 
+from ....module_utils._model.binding import SecretPointer
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.filesystem_server import FilesystemServer, plan_server
+from ....module_utils._model.juicefs_volume import PROVIDER
 from ....module_utils._model.service import Service
 from ....module_utils._model.service_deploy import Deploy
+from ....module_utils._model.shared_filesystem import Filesystem
 from ..shared import deployed
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
@@ -70,3 +73,16 @@ def _describe(service: Service, server: FilesystemServer) -> dict[str, t.Any]:
         "place": {"host": server.host, "namespace": None},
         "endpoint": server.endpoint,
     }
+
+
+def fill_volume(service: Service, mounted: Filesystem, known: t.Mapping[str, t.Any]) -> Service:
+    """Return a volume that was made as its binding has it: nodes mount it by the address of its metadata."""
+    return dataclasses.replace(
+        service,
+        provider=PROVIDER,
+        endpoint=str(known["endpoint"]),
+        region=known["region"],
+        ca=known["ca"],
+        secret_ref=SecretPointer("env", None, {"url": known["variable"]}),
+        filesystem=dataclasses.replace(mounted, version=known["version"]),
+    )

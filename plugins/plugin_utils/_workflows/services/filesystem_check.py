@@ -46,12 +46,7 @@ class FilesystemOrder:
     @property
     def source(self) -> str:
         """The export or share that must be mounted, empty for a path."""
-        provider = str(self.binding.provider)
-        return (
-            ""
-            if provider in ("path", "storage_class")
-            else rules.read_source(provider, self.binding.endpoint, "endpoint")
-        )
+        return rules.source_of(str(self.binding.provider), self.binding.endpoint, self.binding.name)
 
     @property
     def path(self) -> str:

@@ -13,6 +13,7 @@ import pathlib
 import re
 import typing as t
 
+from ....module_utils._model import juicefs_volume
 from ....module_utils._model.binding import Binding, SecretPointer
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
@@ -112,15 +113,32 @@ def read_database(pointer: SecretPointer, option: str, open_cluster: OpenCluster
 
     :raises InputError: naming what is missing; never the address.
     """
-    name = pointer.keys.get("url") or "MLFLOW_DATABASE_URL"
+    name, address = _read_address(pointer, option, "MLFLOW_DATABASE_URL", _DATABASE_FORM, open_cluster)
+    if not _DATABASE.match(address.reveal()):
+        raise InputError(option, f"{name} is not the address of a PostgreSQL", f"Write {_DATABASE_FORM}")
+    return address
+
+
+def read_metadata(pointer: SecretPointer, option: str) -> tuple[str, Secret | None]:
+    """Return the address of a volume's metadata without its password, and the password.
+
+    :raises InputError: naming what is missing or wrong; never the address.
+    """
+    name, address = _read_address(pointer, option, juicefs_volume.VARIABLE, juicefs_volume.ADDRESS_FORM, None)
+    shown, password = juicefs_volume.split_address(address.reveal(), f"{option} ({name})")
+    return shown, Secret(password, f"{option} ({name})") if password else None
+
+
+def _read_address(
+    pointer: SecretPointer, option: str, own_name: str, form: str, open_cluster: OpenCluster | None
+) -> tuple[str, Secret]:
+    """Return what the variable with an address is called, and the address, which has a password."""
+    name = pointer.keys.get("url") or own_name
     text = _find_values(pointer, [name], option, open_cluster)[name]
     if not text:
         where = "the environment of ansible-playbook" if pointer.source == "env" else pointer.path
-        raise InputError(option, f"{name} is not in {where}", f"Set it there: {_DATABASE_FORM}")
-    address = Secret(text, f"{option} ({name})")
-    if not _DATABASE.match(text):
-        raise InputError(option, f"{name} is not the address of a PostgreSQL", f"Write {_DATABASE_FORM}")
-    return address
+        raise InputError(option, f"{name} is not in {where}", f"Set it there: {form}")
+    return name, Secret(text, f"{option} ({name})")
 
 
 def read_webhook(
