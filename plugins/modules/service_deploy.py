@@ -34,6 +34,7 @@ options:
         role C(shared_filesystem) does the work on the host. C(provider) is C(nfs) or C(nfs_ganesha). With C(juicefs) it
         makes a volume over the bucket for files of the binding C(deploy.store), once, with its metadata in the database
         whose address is in the variable that C(deploy.database) points to; its program must be on the host.
+        With C(csi_nfs) it says what a cluster gets so that claims are folders of the file system C(deploy.export).
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw

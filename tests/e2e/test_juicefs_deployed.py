@@ -60,21 +60,21 @@ def postgres(root: pathlib.Path) -> t.Iterator[str]:
 
 
 @contextlib.contextmanager
-def store(root: pathlib.Path) -> t.Iterator[str]:
+def store_serving(root: pathlib.Path, host: str = "127.0.0.1") -> t.Iterator[str]:
     """Run SeaweedFS with a bucket ``jfs``; yield its address."""
     ports = [str(free_port()) for _number in range(6)]
     names = ("-s3.port", "-master.port", "-volume.port", "-filer.port", "-admin.port", "-webdav.port")
     data = root / "weed"
     data.mkdir()
     argv = [str(pathlib.Path(services_python()).parent / "weed"), "-logdir", str(data), "mini", "-dir", str(data)]
-    argv += ["-bucket", "jfs", "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-s3.port.iceberg", "0"]
+    argv += ["-bucket", "jfs", "-ip", host, "-ip.bind", host, "-s3.port.iceberg", "0"]
     argv += ["-s3.port.lance", "0", *(word for pair in zip(names, ports, strict=True) for word in pair)]
     with (root / "weed.log").open("wb") as log:
         process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=data, stdout=log, stderr=log)
     try:
         # Before the bucket is there, what is written to it is refused.
         eventually(lambda: '"jfs"' in (root / "weed.log").read_text() or (data / "filerldb2").exists(), "the store", 60)
-        yield f"http://127.0.0.1:{ports[0]}"
+        yield f"http://{host}:{ports[0]}"
     finally:
         process.kill()
         process.wait()
@@ -123,7 +123,7 @@ def deployed(tmp_path: pathlib.Path, metadata: str) -> t.Iterator[Deployed]:
     program()
     with contextlib.ExitStack() as stack:
         address = stack.enter_context({"redis": redis, "postgres": postgres}[metadata](tmp_path))
-        endpoint = stack.enter_context(store(tmp_path))
+        endpoint = stack.enter_context(store_serving(tmp_path))
         found = Deployed(tmp_path, endpoint, address)
         stack.callback(found.machine.close)
         yield found

@@ -15,6 +15,8 @@ from .errors import InputError
 from .filesystem_mounts import check_options
 from .juicefs_volume import PROVIDER as VOLUME
 from .juicefs_volume import check_volume
+from .nfs_class import PROVIDER as CSI_NFS
+from .nfs_class import check_class
 
 if t.TYPE_CHECKING:
     from .service import Service
@@ -23,8 +25,10 @@ if t.TYPE_CHECKING:
 # ``nfs``: the server of the kernel where the host has one, else NFS-Ganesha; ``nfs_ganesha``: always that.
 SERVERS: t.Final = ("nfs", "nfs_ganesha")
 # Keys of ``deploy`` and of ``filesystem`` that a server of NFS, or who mounts from it, has no use for.
-_UNREAD: t.Final = ("port", "version", "tls", "database", "store")
+_UNREAD: t.Final = ("port", "version", "tls", "database", "store", "export")
 _UNREAD_OF_MOUNT: t.Final = ("type", "marker", "storage_class", "claim", "size", "cache_gb", "version")
+# What is no server of NFS.
+_OTHERS: t.Final[dict[str, t.Callable[[Service, Deploy, str], None]]] = {VOLUME: check_volume, CSI_NFS: check_class}
 # What a line of exports(5), a file of NFS-Ganesha and a unit of systemd take as it is.
 _EXPORT: t.Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\Z")
 _CLIENTS_FIX: t.Final = "List the networks of the nodes: [10.0.0.0/24]"
@@ -55,11 +59,11 @@ def check_deployed(service: Service, place: Deploy, where: str) -> None:
 
     :raises InputError: naming the key.
     """
-    if service.provider == VOLUME:
-        check_volume(service, place, where)
+    if service.provider in _OTHERS:
+        _OTHERS[service.provider](service, place, where)
         return
     if service.provider not in (None, *SERVERS):
-        fix = f"Use {', '.join(SERVERS)} or {VOLUME}, or mode: bind for a file system that is there"
+        fix = f"Use {', '.join((*SERVERS, *_OTHERS))}, or mode: bind for a file system that is there"
         raise InputError(f"{where}.provider", f"'{service.provider}' is not deployed", fix)
     if not place.host:
         raise InputError(f"{where}.deploy.namespace", "is not for NFS, whose server is on a host", "Write {host: NAME}")

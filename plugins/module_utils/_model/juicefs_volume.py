@@ -37,7 +37,7 @@ _ADDRESS: t.Final = re.compile(r"[A-Za-z0-9:/?&=@%._~,+\[\]-]+\Z")
 _SECRET_WORDS: t.Final = ("password", "passwd", "sslpassword")
 # "only alphabet, number and - are allowed, and the length should be 3 to 63 characters" (juicefs format).
 _SHORTEST: t.Final = 3
-_UNREAD: t.Final = ("clients", "port", "tls", "host_path")
+_UNREAD: t.Final = ("clients", "port", "tls", "host_path", "export")
 _UNREAD_OF_MOUNT: t.Final = ("type", "marker", "storage_class", "claim", "size", "options", "version")
 
 

@@ -15,6 +15,7 @@ from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, B
 from .errors import InputError, RefusedError
 from .filesystem_server import check_deployed
 from .job_tracking import PROVIDERS as TRACKERS
+from .nfs_class import PROVIDER as CSI_NFS
 from .service_deploy import Deploy, check_deploy, is_address
 from .service_registry import check_registry
 from .shared_filesystem import Filesystem, check_path
@@ -27,6 +28,7 @@ _DEPLOY_KEYS: t.Final[dict[str, str | tuple[str, ...]]] = {
     "python": "tracking",
     "database": ("tracking", "shared_filesystem"),
     "store": "shared_filesystem",
+    "export": "shared_filesystem",
     "clients": "shared_filesystem",
     "proxy": "registry",
     "alertmanager": "monitoring",
@@ -216,6 +218,8 @@ def _check_deployed_tracker(service: Service, where: str) -> None:
 
 def _check_deployed_filesystem(service: Service, where: str) -> None:
     check_deployed(service, t.cast(Deploy, service.deploy), where)
+    if service.provider == CSI_NFS:
+        return
     if service.state == "present":
         check_path(service.filesystem.path if service.filesystem else None, f"{where}.filesystem.path")
 

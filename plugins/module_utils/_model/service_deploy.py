@@ -35,14 +35,14 @@ class Deploy:
     claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``tls``: HTTPS also
     where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data. ``login`` and
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
-    ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
-    where the address of a tracker's database is, None for a file of its own, or that of a volume's metadata.
-    ``store``: the object store that has the data of a volume. ``proxy``: the
+    ``python``: on a host the interpreter of an environment that has the service's program already. ``database``: where
+    the address of a tracker's database is, None for a file of its own, or that of a volume's metadata. ``store``: the
+    object store that has the data of a volume. ``export``: the file system of NFS that a class is of. ``proxy``: the
     registry that one that is deployed pulls through from. ``alertmanager``: where Prometheus sends alerts,
-    ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is
-    that an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are
-    of a file system: the networks whose machines may mount it; ``host_path`` is then a folder of the host.
-    ``retention``: what Prometheus keeps.
+    ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is that
+    an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are of a file
+    system: the networks whose machines may mount it; ``host_path`` is then a folder of the host. ``retention``: what
+    Prometheus keeps.
     """
 
     host: str | None = f.field(f.text, None)
@@ -62,6 +62,7 @@ class Deploy:
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
     store: str | None = f.field(f.name(NAME_LIMIT), None)
+    export: str | None = f.field(f.name(NAME_LIMIT), None)
     proxy: str | None = f.field(f.text, None)
     alertmanager: str | None = f.field(f.text, None)
     prometheus: str | None = f.field(f.text, None)

@@ -20,6 +20,7 @@ from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.filesystem_mounts import MountPlan, plan_mount
 from ....module_utils._model.juicefs_volume import PROVIDER as VOLUME
+from ....module_utils._model.nfs_class import PROVIDER as CSI_NFS
 from ....module_utils._model.service import MONITORING, Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
 from ....module_utils._model.shared_filesystem import source_of
@@ -168,6 +169,8 @@ def fill_deployed(home: StateHome, service: Service, known: t.Mapping[str, t.Any
         raise RefusedError(f"muster_services.{service.name}: it is not deployed for {home.folder.name}", fix)
     if service.filesystem is not None:
         # Nodes mount it, which is what it was deployed for.
+        if known["provider"] == CSI_NFS:
+            return dataclasses.replace(service, provider="storage_class")
         mounted = dataclasses.replace(service.filesystem, mount=True)
         if known["provider"] == VOLUME:
             return fill_volume(service, mounted, known)

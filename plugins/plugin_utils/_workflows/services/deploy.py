@@ -19,6 +19,7 @@ import urllib.parse
 
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.juicefs_volume import PROVIDER as VOLUME
+from ....module_utils._model.nfs_class import PROVIDER as CSI_NFS
 from ....module_utils._model.quantity import parse_quantity
 from ....module_utils._model.service import Service, parse_services
 from ....module_utils._model.service_deploy import Deploy, Retention, check_deploy
@@ -280,10 +281,12 @@ def find_address(request: RunRequest, place: Deploy) -> str:
 
 
 def _export_filesystem(request: RunRequest, service: Service, place: Deploy, home: StateHome) -> Result:
-    from . import deploy_filesystem, deploy_volume
+    from . import deploy_class, deploy_filesystem, deploy_volume
 
     if service.provider == VOLUME:
         return deploy_volume.run(request, service, place, home)
+    if service.provider == CSI_NFS:
+        return deploy_class.run(request, service, place, home)
     address = find_address(request, place)
     before = deployed.read_deployed(home, service.name)
     if before is not None:
