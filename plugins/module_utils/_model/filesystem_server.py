@@ -27,7 +27,7 @@ SERVERS: t.Final = ("nfs", "nfs_ganesha")
 # Keys of ``deploy`` and of ``filesystem`` that a server of NFS, or who mounts from it, has no use for.
 _UNREAD: t.Final = ("port", "version", "tls", "database", "store", "export")
 _UNREAD_OF_MOUNT: t.Final = ("type", "marker", "storage_class", "claim", "size", "cache_gb", "version")
-# What is no server of NFS.
+# What is deployed in another way than by a server of NFS.
 _OTHERS: t.Final[dict[str, t.Callable[[Service, Deploy, str], None]]] = {VOLUME: check_volume, CSI_NFS: check_class}
 # What a line of exports(5), a file of NFS-Ganesha and a unit of systemd take as it is.
 _EXPORT: t.Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\Z")
