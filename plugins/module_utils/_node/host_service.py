@@ -12,6 +12,7 @@ from __future__ import annotations
 import http.client
 import os
 import pathlib
+import re
 import shutil
 import ssl
 import time
@@ -20,10 +21,13 @@ import urllib.parse
 
 from . import files, host_blobs, placed_files
 from .commands import read_unit, run
+from .mount_check import read_mount
 from .placed_files import Recorder, place_of
 
 NodeRequest = t.Mapping[str, t.Any]
 _AGAIN_S = 0.1
+# What a program says before the line in which it ends.
+_TELLING: t.Final = re.compile(r"Can't locate revision|out-of-date database schema")
 # As often as a unit that cannot start has tried when it is given up.
 _RESTARTS = 3
 
@@ -54,6 +58,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "data": data.is_dir() and any(data.iterdir()),
         "keys": _read_keys(request),
         "free_bytes": host_blobs.free_bytes(data),
+        "data_type": read_mount(str(data), pathlib.Path("/proc/self/mountinfo").read_text())["type"],
     }
 
 
@@ -222,12 +227,12 @@ def _hold_keys(request: NodeRequest) -> bool:
 
 
 def _last_words(unit: str) -> str:
-    """Return the last line of the service itself, else what systemd says of its unit."""
+    """Return the last line of the service itself, or the one that says why, else what systemd says of its unit."""
     for which in ([f"_SYSTEMD_UNIT={unit}"], ["--unit", unit]):
         text = run("journalctl", *which, "--output=cat", "--lines=20", "--no-pager", "--quiet", check=False)
         lines = [line for line in text.splitlines() if line.strip()]
         if lines:
-            return lines[-1][:300]
+            return next((line for line in reversed(lines) if _TELLING.search(line)), lines[-1])[:300]
     return "it said nothing"
 
 

@@ -26,6 +26,7 @@ _IMAGES: t.Final = f"{_UNIT}/_workflows/training_job/test_image_pin.py"
 _REAL: t.Final = "tests/e2e/test_registry.py::test_what_would_not_work_is_named_and_nothing_is_bound"
 _ANSWERS: t.Final = f"{_UNIT}/_services/tracking/test_trackers.py::test_an_answer_is_judged"
 _ACCESS: t.Final = f"{_UNIT}/_services/tracking/test_tracker_access.py"
+_HOST: t.Final = f"{_UNIT}/_workflows/services/test_deploy_host.py"
 _STEPS: t.Final = f"{_UNIT}/_workflows/training_job/trackers/test_step_log.py"
 # Item -> the test that shows it, and words that are in it.
 ITEMS: t.Final[dict[str, tuple[str, str]]] = {
@@ -66,6 +67,10 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
         f"{_ACCESS}::test_a_name_that_the_server_does_not_take", "HTTP 403"),
     "tracking: HTTPS in the address of an HTTP server": (
         f"{_ACCESS}::test_an_address_with_https_of_a_server_that_speaks_http", "https://"),
+    "tracking: a file larger than the proxy's limit": (f"{_ACCESS}::test_a_proxy_that_takes_small_files_alone", "413"),
+    "tracking: database of a newer version": (
+        f"{_HOST}::test_a_database_of_a_newer_version_is_named", "Can't locate revision"),
+    "tracking: SQLite on NFS": (f"{_HOST}::test_sqlite_on_a_disk_of_the_network_is_refused", "nfs4"),
     "tracking: 1001 metrics in a batch": (f"{_STEPS}::test_ten_thousand_points_and_a_tracker_that_goes_away", "10"),
     "tracking: NaN loss": (f"{_STEPS}::test_the_figures_of_a_line", "nan"),
     "tracking: W&B key of nobody": (f"{_ACCESS}::test_a_key_that_nobody_has", "wandb"),

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import json
 import secrets
+import typing as t
 
 from ....module_utils._http.messages import HttpRequest, json_request
 from ....module_utils._model.binding import Binding
 from ....module_utils._model.errors import ApiError, InputError, RefusedError, TransportError
 from ..keyed_call import Keys, call
 from .trackers import tracker_of
+
+# More than a proxy takes that nothing was set for: 1 MiB (nginx, client_max_body_size).
+_FILE_BYTES: t.Final = 2 << 20
+_TOO_LARGE: t.Final = 413
 
 
 def check_access(binding: Binding, keys: Keys, option: str) -> str:
@@ -46,7 +51,7 @@ def check_access(binding: Binding, keys: Keys, option: str) -> str:
 
 
 def check_artifacts(binding: Binding, keys: Keys, option: str) -> None:
-    """Refuse an MLflow that takes figures and cannot store files: a small one is stored and deleted.
+    """Refuse an MLflow that takes figures and cannot store files: one of 2 MiB is stored and deleted.
 
     One that stores none for this user, or at all, is left to the programs that need none.
 
@@ -55,9 +60,13 @@ def check_artifacts(binding: Binding, keys: Keys, option: str) -> None:
     path = f"/api/2.0/mlflow-artifacts/artifacts/muster-check-{secrets.token_hex(6)}"
     kind = {"Content-Type": "application/octet-stream"}
     try:
-        call(binding, keys, HttpRequest("PUT", path, headers=kind, body=b"muster"))
+        call(binding, keys, HttpRequest("PUT", path, headers=kind, body=bytes(_FILE_BYTES)))
         call(binding, keys, HttpRequest("DELETE", path))
     except ApiError as exc:
+        if exc.status == _TOO_LARGE:
+            problem = f"{option}: a proxy before MLflow at {binding.endpoint} takes no file of {_FILE_BYTES >> 20} MiB"
+            fix = "Raise its limit (nginx: client_max_body_size 0)"
+            raise RefusedError(f"{problem} (HTTP {_TOO_LARGE})", fix) from None
         if exc.status >= 500:
             problem = f"{option}: MLflow at {binding.endpoint} cannot store files (HTTP {exc.status})"
             raise RefusedError(problem, "Look at its log: its bucket, or the keys of it, may be gone") from None

@@ -16,7 +16,7 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model.cluster_checks import ARCHITECTURES
-from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.errors import InputError, NodeError, RefusedError
 from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
 from ..._services.component import Site, certificate_of, fingerprint
@@ -26,6 +26,7 @@ from .deploy import DeployOrder, Result, describe, refuse_small_disk, refuse_tak
 
 # LoadCredential= came with it.
 _SYSTEMD: t.Final = 247
+_NETWORK_TYPES: t.Final = ("nfs", "nfs4", "cifs", "smb3", "fuse", "lustre", "gpfs", "wekafs", "ceph", "9p")
 # Variables with secrets.
 _HIDDEN: t.Final = "environment"
 # A release of another kind is the program itself.
@@ -155,6 +156,7 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     texts = parts.texts(order, found) if found is not None else []
     facts = read_host(remote, parts, [item["path"] for item in texts])
     refuse_host(order, remote.name, facts)
+    _refuse_shared_disk(order, remote.name, facts)
     if facts["record"] is None and not facts["data"]:
         refuse_small_disk(order, parts.site, f"the disk of {parts.site.data} on {remote.name}", facts["free_bytes"])
     if found is not None:
@@ -195,9 +197,13 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
             packed = {"member": order.component.member} if item.download.file.endswith(_ARCHIVES) else {}
             placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
                            "archive": parts.archive, **packed})  # fmt: skip
-    remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
-                start_with=start_with, release=release, wait_s=order.wait_s, keys=fingerprint(credentials),
-                **common)  # fmt: skip
+    try:
+        remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
+                    start_with=start_with, release=release, wait_s=order.wait_s, keys=fingerprint(credentials),
+                    **common)  # fmt: skip
+    except NodeError as error:
+        _refuse_other_schema(order, error)
+        raise
     return _keep(order, result)
 
 
@@ -247,6 +253,33 @@ def refuse_host(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any]) -> 
     for is_refused, problem, fix in refusals:
         if is_refused:
             raise RefusedError(f"{order.option}.host: {name}: {problem}", fix)
+
+
+def _refuse_shared_disk(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Refuse SQLite on a disk of the network, whose locks do not hold: runs are lost there.
+
+    :raises RefusedError: naming the type of the disk.
+    """
+    kind = str(facts.get("data_type") or "")
+    if order.component.kind == "tracking" and not order.database and kind.partition(".")[0] in _NETWORK_TYPES:
+        raise RefusedError(
+            f"{order.option}.host: {name}: the data of {order.service.name} would be on {kind}, where SQLite loses "
+            "runs",
+            "Mount a disk of the machine's own there, or use PostgreSQL (deploy.database)",
+        )
+
+
+def _refuse_other_schema(order: DeployOrder, error: NodeError) -> None:
+    """Say of a database that a newer version has changed which version it needs.
+
+    :raises RefusedError: when that is why the service does not start.
+    """
+    if "Can't locate revision" in error.message or "out-of-date database schema" in error.message:
+        raise RefusedError(
+            f"{order.option}.version: {error.message}: {order.component.provider} {order.version} does not know the "
+            "tables of its database",
+            "A newer version has changed them: name that version, or put the copy of before back",
+        ) from None
 
 
 def _refuse_unknown(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any]) -> None:

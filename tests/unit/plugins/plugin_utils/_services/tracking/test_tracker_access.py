@@ -52,6 +52,14 @@ def test_a_server_that_takes_figures_and_no_files() -> None:
         assert [call.partition(path)[0] for call in server.stored] == ["PUT ", "DELETE "]
 
 
+def test_a_proxy_that_takes_small_files_alone() -> None:
+    with FakeMlflow() as server:
+        server.stores = 413
+        words = r"a proxy before MLflow at .* takes no file of 2 MiB .HTTP 413.*client_max_body_size"
+        with pytest.raises(RefusedError, match=words):
+            check_artifacts(binding(server.url), {}, "o")
+
+
 def test_a_key_that_nobody_has() -> None:
     with FakeWandb() as server:
         assert check_access(binding(server.url, "wandb"), {"api_key": API_KEY}, "o") == ""

@@ -17,7 +17,7 @@ import zipfile
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import (
     host_agent,
     host_blobs,
@@ -437,6 +437,41 @@ def test_a_program_of_python_is_installed_by_pip_once_and_goes_with_its_environm
     assert (world.host.root / folder).stat().st_mode & 0o005 == 0o005
     gone = world.deploy("absent", **TRACKER)
     assert gone["changed"] and not (world.host.root / "usr/local/lib/muster").exists()
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.juicefs"])
+def test_sqlite_on_a_disk_of_the_network_is_refused(world: World, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    world.index = "https://index.example/simple"
+    monkeypatch.setattr(host_service, "read_mount", lambda _path, _table: {"type": kind})
+    with pytest.raises(RefusedError, match=f"the data of mlflow would be on {kind}, where SQLite loses runs"):
+        world.deploy(**TRACKER)
+    assert not (world.root / "home").exists() and "apply" not in world.host.asked
+    monkeypatch.setenv("MLFLOW_DATABASE_URL", "postgresql://u:pw-canary-0001@db/x")
+    assert world.deploy(**TRACKER, deploy={"database": {"from": "env"}})["changed"], "PostgreSQL is elsewhere"
+    monkeypatch.setattr(host_service, "read_mount", lambda _path, _table: {"type": "ext4"})
+    assert world.deploy(**{**TRACKER, "name": "other"}, deploy={"port": 5001})["changed"]
+
+
+def test_a_database_of_a_newer_version_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of the program is another one than that which says why."""
+    said = "alembic.util.exc.CommandError: Can't locate revision identified by 'f5a4f2784254'\nworker exited\n"
+    monkeypatch.setattr(host_service, "run", lambda *_words, **_more: said)
+    reason = f"muster-mlflow.service is stopped again, it does not start: {host_service._last_words('x')}"
+    assert "f5a4f2784254" in reason and "worker exited" not in reason
+    monkeypatch.undo()
+    world.index = "https://index.example/simple"
+    call = world.host.call
+
+    def answer(op: str, **values: t.Any) -> Dict:
+        if values.get("step") == "apply":
+            raise NodeError("a", reason)
+        return call(op, **values)
+
+    monkeypatch.setattr(host_service, "_systemd_version", lambda: 252)
+    monkeypatch.setattr(world.host, "call", answer)
+    with pytest.raises(RefusedError, match=r"deploy\.version: .*f5a4f2784254.*does not know the tables") as caught:
+        world.deploy(**TRACKER)
+    assert "name that version" in caught.value.fix
 
 
 def test_a_program_that_is_there_already_is_used_and_left(world: World) -> None:
