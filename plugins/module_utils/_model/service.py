@@ -31,6 +31,7 @@ _DEPLOY_KEYS: t.Final[dict[str, str | tuple[str, ...]]] = {
     "export": "shared_filesystem",
     "clients": "shared_filesystem",
     "proxy": "registry",
+    "collect": "registry",
     "alertmanager": "monitoring",
     "prometheus": "monitoring",
     "webhook": "monitoring",

@@ -15,7 +15,7 @@ from .errors import InputError
 # The gateway's port and those beside it, with the ones that are 10000 above them.
 _LOWEST_PORT: t.Final = 1024
 _HIGHEST_PORT: t.Final = 55000
-_HOST_KEYS: t.Final = ("address", "version", "python")
+_HOST_KEYS: t.Final = ("address", "version", "python", "collect")
 _CLUSTER_KEYS: t.Final = ("node", "size", "storage_class", "host_path", "claim", "image")
 
 
@@ -38,11 +38,11 @@ class Deploy:
     ``python``: on a host the interpreter of an environment that has the service's program already. ``database``: where
     the address of a tracker's database is, None for a file of its own, or that of a volume's metadata. ``store``: the
     object store that has the data of a volume. ``export``: the file system of NFS that a class is of. ``proxy``: the
-    registry that one that is deployed pulls through from. ``alertmanager``: where Prometheus sends alerts,
-    ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is that
-    an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are of a file
-    system: the networks whose machines may mount it; ``host_path`` is then a folder of the host. ``retention``: what
-    Prometheus keeps.
+    registry that one that is deployed pulls through from. ``collect``: how often its space is freed. ``alertmanager``:
+    where Prometheus sends alerts, ``prometheus``: what Grafana reads, both an address or the name of a service.
+    ``webhook``: where the address is that an Alertmanager tells of alerts; ``config``: a file with its whole
+    configuration instead. ``clients`` are of a file system: the networks whose machines may mount it; ``host_path`` is
+    then a folder of the host. ``retention``: what Prometheus keeps.
     """
 
     host: str | None = f.field(f.text, None)
@@ -62,6 +62,7 @@ class Deploy:
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
     store: str | None = f.field(f.name(NAME_LIMIT), None)
+    collect: str | None = f.field(f.choice("daily", "weekly", "monthly"), None)
     export: str | None = f.field(f.name(NAME_LIMIT), None)
     proxy: str | None = f.field(f.text, None)
     alertmanager: str | None = f.field(f.text, None)
