@@ -73,7 +73,7 @@ class MachineNote:
         at = parse_time(given["at"]) if isinstance(given.get("at"), str) else None
         provider, fault = given.get("provider"), given.get("fault")
         if at is None or not isinstance(provider, str) or fault not in t.get_args(Fault):
-            raise InputError(where, "is no note on a machine")
+            raise InputError(where, "is not a note on a machine")
         host, gpus = given.get("host"), given.get("gpus")
         return cls(
             at,
