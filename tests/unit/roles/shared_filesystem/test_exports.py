@@ -42,10 +42,11 @@ def plan(export: str, *clients: str, address: str = "127.0.0.1") -> Dict:
 
 
 def render(folder: pathlib.Path, server: Dict) -> None:
-    """Write the files of the role's templates as it does."""
+    """Write the files of the role's templates for a server as it does; that of a cluster is in tests/kube_api."""
     tasks = [
         {"ansible.builtin.template": {"src": str(place), "dest": str(folder / place.stem)}}
         for place in (ROLE / "templates").iterdir()
+        if place.name != "csi_nfs.yml.j2"
     ]
     values = {"__shared_filesystem_plan": {"server": server}, "ansible_python_interpreter": sys.executable}
     play = {"hosts": "localhost", "gather_facts": False, "vars_files": [str(ROLE / "vars" / "main.yml")]}
