@@ -105,7 +105,7 @@ def list_hosts(
     for name in names:
         if name.startswith("-"):
             raise InputError(f"Host {name}", "a name must not begin with '-'", "Rename it in the ssh_config file")
-    chosen = ["-F", path] if path else []
+    chosen = ("-F", path) if path else ()
 
     def read(name: str, arguments: Sequence[str] = chosen) -> Settings:
         settings = parse_settings(resolve([*arguments, name]))
