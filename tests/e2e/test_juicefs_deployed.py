@@ -178,6 +178,7 @@ def test_the_life_of_a_volume(deployed: Deployed) -> None:
     assert ACCESS not in deployed.said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metadata", ["postgres"])
 def test_metadata_in_postgresql(deployed: Deployed) -> None:
     machine = deployed.machine
@@ -194,6 +195,7 @@ def test_metadata_in_postgresql(deployed: Deployed) -> None:
     assert postgres_program.PASSWORD not in deployed.said
 
 
+@pytest.mark.long
 def test_what_is_refused_is_named_and_nothing_is_made(deployed: Deployed, tmp_path: pathlib.Path) -> None:
     wrong = deployed.address.replace("canary", "other")
     closed = f"redis://:a-password@127.0.0.1:{free_port()}/1"
