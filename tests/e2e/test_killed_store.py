@@ -80,3 +80,11 @@ def test_a_store_without_a_folder_is_the_runs_own(world: World, torch_python: st
     assert result.code == 0 and not [pid for pid in left if pid in world.processes()], result.output
     assert world.record()["outcome"] == {"train": "succeeded", "cancel": "cancelled"}[then]
     assert "nothing of it runs any more" in world.play("cancel").output
+
+
+def test_the_store_of_a_run_that_nobody_follows_ends_with_it(world: World, torch_python: str) -> None:
+    """Torch's own store is a client of itself."""
+    assert world.play(job=waiting_job(world, torch_python), training_job_wait=False).code == 0
+    until_both_train(world)
+    world.finish()
+    until(lambda: not world.processes(), "the end of all processes", 60)

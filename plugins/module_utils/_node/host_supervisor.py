@@ -34,6 +34,8 @@ _TICK_S = 1.0
 _RESERVE, _FULL = 256 << 10, 1 << 20
 # A rendezvous store without any agent ends after this long.
 _UNUSED_S = 5.0
+# Its own processes: torch_store.py, and the one that serves.
+_MOST_OF_STORE = 8
 # Where torchrun writes the exception that ended it (torch.distributed.elastic.multiprocessing.errors).
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _RENDEZVOUS = {"RendezvousClosedError": "closed", "RendezvousTimeoutError": "timeout"}
@@ -262,7 +264,11 @@ class Supervisor:
         end = files.read_json(self.folder.parent / "agent" / "exit.json")
         port = int((self.spec.get("listen") or {}).get("port", 0))
         over = bool(end) and end.get("generation") == self.spec["generation"]
-        if not over or processes.count_connections(port):
+        # Torch's store is a client of itself.
+        own = (
+            [self.child.pid, *processes.list_descendants(self.child.pid, _MOST_OF_STORE)] if over and self.child else []
+        )
+        if not over or processes.count_connections(port, own):
             self.unused_since = None
             return False
         self.unused_since = self.unused_since or time.monotonic()

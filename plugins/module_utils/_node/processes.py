@@ -10,10 +10,12 @@ too, by the marker variable that every process of a run carries in its environme
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
 import time
+import typing as t
 
 MARKER = "MUSTER_UNIT"
 _PROC = pathlib.Path("/proc")
@@ -73,17 +75,42 @@ def find_marked(value: str) -> list[int]:
     return found
 
 
-def count_connections(port: int) -> int:
-    """Return how many established TCP connections of this machine have ``port`` at this end."""
-    found = 0
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = (_PROC / "net" / name).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for fields in (line.split() for line in lines):
-            # local_address is HEX:PORT, state 01 is ESTABLISHED (proc_net_tcp of the kernel's documentation).
-            found += fields[3] == "01" and int(fields[1].rpartition(":")[2], 16) == port
+def count_connections(port: int, own: t.Iterable[int] = ()) -> int:
+    """Return how many established TCP connections of this machine have ``port`` at this end.
+
+    :param own: processes whose connections to that port do not count: a server may be a client of itself.
+    """
+    found = [line for name in ("tcp", "tcp6") for line in _read_connections(name)]
+    sockets = {inode for pid in own for inode in _list_sockets(pid)}
+    ours = {local for local, remote, inode in found if inode in sockets and remote[1] == port}
+    return sum(local[1] == port and remote not in ours for local, remote, _inode in found)
+
+
+def _read_connections(name: str) -> list[tuple[tuple[str, int], tuple[str, int], str]]:
+    """Return both ends (address, port) and the inode of established connections.
+
+    In hex as the kernel shows them (proc_net_tcp of its documentation): state 01 is ESTABLISHED.
+    """
+    try:
+        lines = (_PROC / "net" / name).read_text().splitlines()[1:]
+    except OSError:
+        return []
+    return [(_parse_end(item[1]), _parse_end(item[2]), item[9]) for item in map(str.split, lines) if item[3] == "01"]
+
+
+def _parse_end(text: str) -> tuple[str, int]:
+    address, _colon, port = text.rpartition(":")
+    return address, int(port, 16)
+
+
+def _list_sockets(pid: int) -> list[str]:
+    """Return the inodes of a process's sockets; none where they may not be read."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                found += [target[8:-1]] if target.startswith("socket:[") else []
     return found
 
 

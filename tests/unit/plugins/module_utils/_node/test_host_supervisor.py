@@ -381,11 +381,16 @@ def test_a_killed_supervisor_of_a_store_leaves_a_store_that_the_next_one_ends(un
 
 
 def test_a_store_ends_when_no_agent_needs_it_any_more(unit: Unit) -> None:
-    """Not with the agent beside it: those of other nodes say good-bye through the store."""
+    """Not with the agent beside it: those of other nodes say good-bye through the store, which is its own client, too."""
     address = ("127.0.0.1", free_port())
     where = {"host": address[0], "port": address[1]}
     hold = SERVE.replace("s.accept()[0].sendall(b'here')", "held.append(s.accept()[0]); held[-1].sendall(b'here')")
-    argv = (sys.executable, "-I", "-c", f"held = []\n{hold}", "{listen_fd}")
+    # As torch's store does it.
+    client = (
+        f"import threading\nthreading.Thread(target=lambda: held.append(socket.create_connection({address}))).start()"
+    )
+    program = hold.replace("while True", f"{client}\nwhile True")
+    argv = (sys.executable, "-I", "-c", f"held = []\n{program}", "{listen_fd}")
     folder = str(unit.run / "units" / "store")
     unit.start(*argv, unit="store", policy="store", listen=where, folder=folder)
     with socket.create_connection(address, timeout=30) as other:
