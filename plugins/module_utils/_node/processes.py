@@ -19,6 +19,8 @@ import typing as t
 
 MARKER = "MUSTER_UNIT"
 _PROC = pathlib.Path("/proc")
+# ::ffff:0:0/96, as the kernel shows it.
+_MAPPED = "0000000000000000FFFF0000"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -99,8 +101,9 @@ def _read_connections(name: str) -> list[tuple[tuple[str, int], tuple[str, int],
 
 
 def _parse_end(text: str) -> tuple[str, int]:
+    # Of a connection over IPv4 one end may be a socket of IPv6: its address is the other's, mapped.
     address, _colon, port = text.rpartition(":")
-    return address, int(port, 16)
+    return address.removeprefix(_MAPPED), int(port, 16)
 
 
 def _list_sockets(pid: int) -> list[str]:

@@ -46,7 +46,7 @@ def open_ledger(
 def open_machines(home: StateHome) -> MachineStore:
     """Return the memory of machines, above all clusters of a state home, and of all controllers that share a store."""
     # Late: most state homes are folders, and need neither botocore nor a cluster's client.
-    if home.store() is None:
+    if home.setting.store == "local":
         return MachineStore(home.root)
     from .state_store import open_store
 

@@ -385,9 +385,10 @@ def test_a_store_ends_when_no_agent_needs_it_any_more(unit: Unit) -> None:
     address = ("127.0.0.1", free_port())
     where = {"host": address[0], "port": address[1]}
     hold = SERVE.replace("s.accept()[0].sendall(b'here')", "held.append(s.accept()[0]); held[-1].sendall(b'here')")
-    # As torch's store does it.
+    # As torch's store does it, by a socket of IPv6.
+    mapped = (f"::ffff:{address[0]}", address[1])
     client = (
-        f"import threading\nthreading.Thread(target=lambda: held.append(socket.create_connection({address}))).start()"
+        f"import threading\nthreading.Thread(target=lambda: held.append(socket.create_connection({mapped}))).start()"
     )
     program = hold.replace("while True", f"{client}\nwhile True")
     argv = (sys.executable, "-I", "-c", f"held = []\n{program}", "{listen_fd}")
