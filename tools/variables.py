@@ -57,6 +57,8 @@ MEANINGS = {
     "muster_serve_allow_pickle": "Whether weights as pickle are taken (false).",
     "muster_serve_allow_remote_code": "Whether a model with Python files of its own is taken (false).",
     "muster_serve_api_key_file": "A file with the API key of that server.",
+    "muster_serve_reference": "A file with what the training side makes of prompts, compared with that server.",
+    "muster_serve_tolerance": "How far log-probabilities may differ from those of that file (0.01).",
     "muster_catalogue_sources": "More sources of templates: folders, git at a commit, files behind HTTPS.",
     "muster_service_template": "The template of the catalogue that playbooks services and exporter_stack fill.",
     "muster_service_template_digest": "The digest that muster_service_template must have. The default is any.",

@@ -10,6 +10,7 @@ import typing as t
 from ..module_utils._secrets.sources import SecretSource
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._workflows.serve_check.contract import ModelRequest
+from ..plugin_utils._workflows.serve_check.reference import read_references
 from ..plugin_utils._workflows.serve_check.run import Server, check_model
 from ..plugin_utils._workflows.serve_check.servable import ServeRules
 
@@ -30,6 +31,8 @@ class ActionModule(WorkflowAction):
         "api_key": {"type": "str", "no_log": True},
         "api_key_file": {"type": "path"},
         "timeout_s": {"type": "float", "default": 60.0},
+        "reference": {"type": "path"},
+        "tolerance": {"type": "float", "default": 0.01},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -39,6 +42,9 @@ class ActionModule(WorkflowAction):
         server = None
         if options["url"]:
             key = KEY.find(options["api_key"], options["api_key_file"])
-            asked = ModelRequest(options["model"] or "", options["prompt"], options["chat"])
+            known = read_references(self.base / options["reference"]) if options["reference"] else ()
+            asked = ModelRequest(
+                options["model"] or "", options["prompt"], options["chat"], known, options["tolerance"]
+            )
             server = Server(options["url"], asked, key, options["timeout_s"])
         return check_model(folder, rules, server)

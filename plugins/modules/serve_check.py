@@ -54,6 +54,16 @@ options:
     description: Seconds for each request.
     type: float
     default: 60.0
+  reference:
+    description:
+      - A file with what the training side makes of prompts, a line of JSON each with C(prompt), C(token) (the first one
+        that follows) and C(logprob). C(examples/serving/reference_logprobs.py) writes it from the folder of the model.
+      - With it, the check C(logprobs) compares the server's first token after each prompt and its log-probability.
+    type: path
+  tolerance:
+    description: How far log-probabilities may differ, as natural logarithms. Servers of other precision need more.
+    type: float
+    default: 0.01
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full

@@ -70,7 +70,12 @@ class OpenAi(Api):
 
     def _complete(self, body: dict[str, t.Any]) -> Reply:
         text: t.Any = None if "no text" in self.faults else TEXT
-        return self._refuse(body, "prompt") or (200, self._answer("text_completion", {"text": text}), {})
+        choice: dict[str, t.Any] = {"text": text}
+        if body.get("logprobs") and "no logprobs" not in self.faults:
+            # As of the legacy completions: lists of as many items as tokens were made.
+            token, logprob = (" of", -0.2) if "other model" in self.faults else (" are", -0.105)
+            choice["logprobs"] = {"tokens": [token], "token_logprobs": [logprob], "text_offset": [0]}
+        return self._refuse(body, "prompt") or (200, self._answer("text_completion", choice), {})
 
     def _chat(self, body: dict[str, t.Any]) -> Reply:
         refusal = self._refuse(body, "messages")

@@ -18,6 +18,7 @@ from ....module_utils._http.client import HttpClient
 from ....module_utils._http.messages import HttpRequest, HttpResponse, json_request
 from ....module_utils._model.checks import Check
 from ....module_utils._model.errors import MusterError, one_line
+from .reference import Reference
 
 _HEALTH = ("/v1/health/ready", "/health")
 _ANY = tuple(range(300, 600))
@@ -29,11 +30,16 @@ _SEEN = 160
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """The model and the prompt; ``chat`` is whether the server is to chat."""
+    """The model and the prompt; ``chat`` is whether the server is to chat.
+
+    ``references``: what the training side made of prompts. ``tolerance``: how far log-probabilities may differ.
+    """
 
     model: str
     prompt: str
     chat: bool = True
+    references: tuple[Reference, ...] = ()
+    tolerance: float = 0.01
 
     def completion(self, **more: object) -> dict[str, object]:
         """Return the body of a completion."""
@@ -54,6 +60,7 @@ def check_server(client: HttpClient, asked: ModelRequest) -> list[Check]:
         ("completion", _check_completion),
         ("unknown_model", _check_unknown_model),
         ("bad_request", _check_bad_request),
+        *([("logprobs", _check_logprobs)] if asked.references else []),
     ]
     found: list[Check] = []
     for name, clause in clauses:
@@ -212,3 +219,23 @@ def _check_unknown_model(client: HttpClient, asked: ModelRequest) -> Iterator[Ch
 def _check_bad_request(client: HttpClient, asked: ModelRequest) -> Iterator[Check]:
     response, data = _post(client, "/v1/chat/completions", {"model": asked.model})
     yield from _check_refusal("bad_request", response, data, (400, 422), "a request without messages")
+
+
+def _check_logprobs(client: HttpClient, asked: ModelRequest) -> Iterator[Check]:
+    """Compare the first token after each prompt with that of the training side."""
+    fix = "Compare tokenizer, merged adapter and weights with those of the training: the server has another model"
+    wrong: list[str] = []
+    for number, reference in enumerate(asked.references, 1):
+        body = asked.completion(prompt=reference.prompt, max_tokens=1, logprobs=1)
+        response, data = _post(client, "/v1/completions", body)
+        token = _get(data, "choices", 0, "logprobs", "tokens", 0)
+        logprob = _get(data, "choices", 0, "logprobs", "token_logprobs", 0)
+        if not isinstance(token, str) or not isinstance(logprob, (int, float)) or isinstance(logprob, bool):
+            problem = f"the answer to prompt {number} has no log-probabilities: {_describe(response)}"
+            yield _clause("logprobs", problem, "Nothing was compared: switch logprobs on in the server")
+            return
+        found = reference.find_problem(token, logprob, asked.tolerance)
+        wrong += [f"prompt {number} {found}"] if found else []
+    total = len(asked.references)
+    problem = f"{len(wrong)} of {total} prompts differ: {wrong[0]}" if wrong else ""
+    yield _clause("logprobs", problem, fix, total - len(wrong), total)

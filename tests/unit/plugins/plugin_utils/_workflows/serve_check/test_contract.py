@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.client import HttpClient
@@ -13,6 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.serve_c
     ModelRequest,
     check_server,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.serve_check.reference import Reference
 from ansible_collections.muster.training.tests.fakes.openai import OpenAi
 
 ASKED = ModelRequest("char-lm", "The licenses for most software")
@@ -73,3 +76,18 @@ def test_a_server_that_is_not_there() -> None:
     checks = check_server(client, ASKED)
     assert len(checks) == 7 and not any(check.ok for check in checks)
     assert all(check.problem.startswith("no answer: ") for check in checks)
+
+
+KNOWN = ModelRequest(
+    "char-lm", "x", references=(Reference("The licenses", " are", -0.1), Reference("b", " are", -0.105))
+)
+
+
+def test_what_the_training_side_made_of_prompts_is_compared() -> None:
+    assert failed(asked=KNOWN) == {}
+    said = "2 of 2 prompts differ: prompt 1 is followed by ' of' (-0.200), in training by ' are' (-0.100)"
+    assert failed("other model", asked=KNOWN) == {"logprobs": said}
+    (problem,) = failed("no logprobs", asked=KNOWN).values()
+    assert problem.startswith("the answer to prompt 1 has no log-probabilities: 200")
+    exact = dataclasses.replace(KNOWN, tolerance=0.001)
+    assert failed(asked=exact)["logprobs"].startswith("1 of 2 prompts differ: prompt 1 ' are' has the log-probability")
