@@ -232,7 +232,8 @@ def _list_files(place: pathlib.Path) -> list[str]:
     if place.is_symlink():
         return []
     if not place.is_dir():
-        return [""]
+        # A reader of a pipe waits.
+        return [""] if place.is_file() else []
     found = []
     for top, _folders, names in os.walk(place):
         paths = (pathlib.Path(top, name) for name in names)

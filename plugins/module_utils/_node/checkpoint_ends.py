@@ -30,6 +30,9 @@ def is_torn(place: pathlib.Path) -> bool:
 
 def is_archive(place: pathlib.Path) -> bool:
     """Return whether a file is an archive, as ``torch.save`` writes it."""
+    # A reader of a pipe waits.
+    if not place.is_file():
+        return False
     with place.open("rb") as handle:
         return handle.read(4) == _ZIP
 
@@ -62,7 +65,7 @@ def _lacks_end(path: str, size: int, _at: int) -> bool:
 def _is_json(text: bytes) -> bool:
     """Return whether a text is JSON, or lines of JSON each."""
     for parts in ([text], text.splitlines()):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             for part in parts:
                 json.loads(part)
             return True
@@ -87,6 +90,6 @@ def _lacks_tensors(head: bytes, handle: t.BinaryIO, size: int) -> bool:
     try:
         tensors = json.loads(handle.read(length))
         ends = [value["data_offsets"][1] for key, value in tensors.items() if key != "__metadata__"]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return size < 8 + length + max(ends, default=0)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return True
-    return size < 8 + length + max(ends, default=0)

@@ -221,8 +221,9 @@ def _list_astray(folder: pathlib.Path) -> t.Iterator[tuple[pathlib.Path, str, li
             beside = [saved for saved in found if (folder / saved.name).parent == place]
             if not layout.tracker or not tracker.is_file() or any(saved.is_current for saved in beside):
                 continue
-            if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout), name):
-                yield tracker, name, [saved for saved in beside if not saved.problem]
+            with contextlib.suppress(OSError):
+                if not _names_another(tracker, checkpoint_trackers.read_named(tracker, layout), name):
+                    yield tracker, name, [saved for saved in beside if not saved.problem]
 
 
 def _names_another(tracker: pathlib.Path, said: str, layout: str) -> bool:
@@ -244,7 +245,8 @@ def list_files(place: pathlib.Path) -> dict[str, int]:
     for top, _folders, names in os.walk(place):
         for path in (pathlib.Path(top, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
-                if not path.is_symlink():
+                # A reader of a pipe waits.
+                if path.is_file() and not path.is_symlink():
                     found[path.relative_to(place).as_posix()] = path.stat().st_size
     return found
 
@@ -316,7 +318,7 @@ def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:
     for index in (path for path in listed if path.endswith(".index.json")):
         shards = {str(item) for item in _read_index(str(place / index), place.joinpath(index).stat().st_mtime_ns)}
         lacking = sorted(
-            shard for shard in shards if not listed.get(str(pathlib.PurePosixPath(index).with_name(shard)))
+            shard for shard in shards if not listed.get(os.path.normpath(pathlib.PurePosixPath(index).parent / shard))
         )
         if lacking:
             return f"is half saved: {lacking[0]}, which {index} names, is not there"
@@ -327,7 +329,7 @@ def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:
 def _read_index(place: str, _at: int) -> tuple[str, ...]:
     try:
         return tuple(json.loads(pathlib.Path(place).read_bytes())["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
 
 

@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
+import stat
 import typing as t
 
 from .checkpoint_table import LAYOUTS, Layout, Saved
 
 # Those of programs without a layout.
 _TRACKERS: t.Final = re.compile(r"^(?:latest\w*|last_checkpoint)(?:\.txt)?$")
+# A name or a path. It may be a number, too: Python reads none of more than 4300 digits.
 _MOST_SAID = 4096
+# That of TensorFlow lists all checkpoints that are kept.
+_MOST_BYTES = 1 << 20
 # What is said of a checkpoint without its mark or tracker.
 LAST: t.Final = "which is written last"
 UNNAMED: t.Final = "is not whole:"
@@ -40,8 +45,10 @@ def follow_tracker(tracker: pathlib.Path, layout: Layout, name: str, step: int |
     """
     try:
         said, written_at = read_named(tracker, layout), tracker.stat().st_mtime_ns
-    except OSError:
+    except FileNotFoundError:
         return f"{UNNAMED} {tracker.name}, {LAST}, is not there", False
+    except OSError as exc:
+        return f"{UNNAMED} {tracker.name}, {LAST}, cannot be read ({exc.strerror})", False
     if os.path.basename(said) in (name, layout.stem(name)) or (said.isdecimal() and int(said) == step):
         return "", True
     number = re.search("[0-9]+", said)
@@ -55,13 +62,13 @@ def read_named(tracker: pathlib.Path, layout: Layout) -> str:
 
     :raises OSError: when it cannot be read.
     """
-    found = layout.says.search(tracker.read_text(errors="replace"))
-    return found[1] if found else ""
+    found = layout.says.search(_read_text(tracker))
+    return found[1][:_MOST_SAID] if found else ""
 
 
 def write_named(tracker: pathlib.Path, layout: Layout, saved: Saved) -> None:
     """Have a tracker name another checkpoint beside it; what else it says stays."""
-    text = tracker.read_text(errors="replace")
+    text = _read_text(tracker)
     found = layout.says.search(text)
     if found:
         named = _name_as(found[1], tracker, saved)
@@ -103,8 +110,19 @@ def list_trackers(folder: pathlib.Path) -> list[pathlib.Path]:
 def _read_tracker(tracker: pathlib.Path) -> tuple[str, int]:
     """Return what it says, and when that was written (nanoseconds); nothing where it cannot be read."""
     with contextlib.suppress(OSError):
-        return tracker.read_text(errors="replace").strip(), tracker.stat().st_mtime_ns
+        return _read_text(tracker).strip(), tracker.stat().st_mtime_ns
     return "", 0
+
+
+def _read_text(tracker: pathlib.Path) -> str:
+    """Return what a file says.
+
+    :raises OSError: when it cannot be read, and for what is no tracker: a pipe, on which a reader waits, or a long
+        file.
+    """
+    if not stat.S_ISREG((state := tracker.stat()).st_mode) or state.st_size > _MOST_BYTES:
+        raise OSError(errno.EINVAL, "no file that names a checkpoint", str(tracker))
+    return tracker.read_text(errors="replace")
 
 
 def is_named(said: str, name: str) -> bool:
