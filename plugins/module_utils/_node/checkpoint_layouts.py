@@ -9,6 +9,7 @@ How each program saves is in ``checkpoint_table.py``. A folder without a known l
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fnmatch
 import functools
@@ -20,7 +21,7 @@ import shutil
 import typing as t
 
 from . import checkpoint_ends, checkpoint_trackers
-from .checkpoint_table import BESIDE, LAYOUTS, MARKS, TEMPORARY, UNFINISHED, ZERO_PART, Layout, Saved
+from .checkpoint_table import BESIDE, LAYOUTS, MARKS, NUMBERED, TEMPORARY, UNFINISHED, ZERO_PART, Layout, Saved
 
 # Lightning's is the deepest: lightning_logs/version_0/checkpoints/NAME.ckpt, in a folder of the program.
 _DEPTH = 5
@@ -285,6 +286,8 @@ def _find_missing_mark(listed: Sizes, layout: str) -> str:
     own = LAYOUTS.get(layout)
     if own and own.each and not any(size and fnmatch.fnmatch(path, own.each) for path, size in listed.items()):
         return f"is half saved: it has no {own.each}, which each rank writes last"
+    if own and own.rest and listed.get(own.mark) and all(map(own.rest.search, filter(None, listed))):
+        return "is half saved: it has no weights"
     marks = [own.mark] if own and own.mark else []
     missing = next((mark for mark in (*marks, *_list_marks(listed)) if not listed.get(mark)), "")
     return f"is half saved: it has no {missing}, {checkpoint_trackers.LAST}" if missing else ""
@@ -322,7 +325,13 @@ def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:
         )
         if lacking:
             return f"is half saved: {lacking[0]}, which {index} names, is not there"
-    return ""
+    numbered = collections.Counter(
+        found.group("all", "ending", "count")
+        for path, size in listed.items()
+        if size and (found := NUMBERED.fullmatch(path))
+    )
+    lacks = next(((kind, there) for kind, there in numbered.items() if there < int(kind[2])), None)
+    return f"is half saved: it has {lacks[1]} of {int(lacks[0][2])} parts ({lacks[0][0]})" if lacks else ""
 
 
 @functools.lru_cache(maxsize=64)

@@ -23,12 +23,17 @@ import re
 import typing as t
 
 UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+# What is renamed when it is whole: tmp-checkpoint-N (transformers), tmp.pth.tar (timm), checkpoint_tmp (Flax) and
+# NAME_temp (TensorFlow). Programs may give such names to what is whole, too: only of unknown layouts it is a sign.
+STAGED: t.Final = re.compile(r"^tmp[-_.]|[-_]te?mp$")
 # What Orbax has not finished has this in its name.
 TEMPORARY = ".orbax-checkpoint-tmp"
 # Logs, cards, tools and settings that programs write beside checkpoints.
 BESIDE = re.compile(
     r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$"
-    r"|^(?:latest\w*(?:\.txt)?|last_checkpoint|log\.txt|hparams\.\w+|(?:config|metrics)\.json)$"
+    r"|^(?:latest\w*(?:\.txt)?|last_checkpoint|log\.txt|hparams\.\w+|(?:config|metrics)\.json"
+    # Of Ray Tune, and of open_clip.
+    r"|(?:result|experiment_state[-\w]*)\.json|params\.(?:json|pkl|txt)|(?:trainer|tuner)\.pkl)$"
 )
 # Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks,
 # and Orbax writes ``process_0`` into a checkpoint that one process alone saves.
@@ -44,6 +49,10 @@ Key = tuple[str, ...]
 # What programs without a layout call it, nanoGPT ``iter_num``: the first that is there.
 HELD: t.Final[tuple[Key, ...]] = tuple(
     (name,) for name in ("global_step", "iter_num", "num_updates", "global_steps", "iteration", "step")
+)
+# Each of these is one of so many, as its name says; the index that names them all is written after them.
+NUMBERED: t.Final = re.compile(
+    r"(?P<all>(?:.*/)?(?:\w+_)?model)-[0-9]{5}-of-(?P<count>[0-9]{5})(?P<ending>\.(?:safetensors|bin))"
 )
 # Where a file of the first name is, its library writes the second one last, into the same folder.
 MARKS: t.Final = (
@@ -79,6 +88,7 @@ class Layout(t.NamedTuple):
         common; a group ``count`` says how many there are. The one with ``ending`` is written last.
     :ivar end: the last bytes of a file that was written to its end. With them it is whole before a tracker names it.
     :ivar mark: the file in it that is written last, empty where another sign says that it is whole.
+    :ivar rest: of what is none of the model's weights: where there is nothing else, it was removed in part.
     :ivar each: of the files of ranks that are written last of all on a node; one of them has to be there.
     :ivar tracker: the file beside it that names the newest whole one; it is written last.
     :ivar says: where it does: the first group of this is a name, a path or a step.
@@ -97,6 +107,7 @@ class Layout(t.NamedTuple):
     parts: re.Pattern[str] | None = None
     end: bytes = b""
     mark: str = ""
+    rest: re.Pattern[str] | None = None
     each: str = ""
     tracker: str = ""
     says: re.Pattern[str] = re.compile(r"\s*(\S(?:.*\S)?)\s*", re.DOTALL)
@@ -191,7 +202,15 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
         by_name=True,
     ),
     "transformers": Layout(
-        _match_name(r"^checkpoint-[0-9]+$"), "its name, checkpoint-N", mark="trainer_state.json", by_name=True
+        _match_name(r"^checkpoint-[0-9]+$"),
+        "its name, checkpoint-N",
+        mark="trainer_state.json",
+        # With ``save_total_limit`` it removes old ones file by file.
+        rest=re.compile(
+            r"\.(?:json|txt|md|jinja|py)$|^(?:latest|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt|"
+            r"rng_state(?:_[0-9]+)?\.pth|(?:tokenizer|spiece)\.model)$"
+        ),
+        by_name=True,
     ),
     # Its recipes write the weights, copy the model's other files beside them, then save the state; after the last step
     # they save none.

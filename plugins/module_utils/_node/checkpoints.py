@@ -87,6 +87,8 @@ def _saved_at(entry: os.DirEntry[str]) -> int | None:
 
 
 def _find_problem(place: pathlib.Path) -> str:
+    if checkpoint_table.STAGED.search(place.name):
+        return f"is being written ({place.name})"
     return checkpoint_layouts.find_problem(place, checkpoint_layouts.list_files(place))
 
 

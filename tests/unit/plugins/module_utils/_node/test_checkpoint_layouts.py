@@ -364,7 +364,8 @@ def test_a_file_of_no_known_layout_that_lacks_its_end_does_not_count(tmp_path: p
 def test_two_layouts_in_one_folder_and_odd_names(tmp_path: pathlib.Path) -> None:
     """The newest whole one counts, and says of which layout it is; a step of 20 digits is a step."""
     big = "checkpoint-12345678901234567890"
-    build(tmp_path, {**zero(10), "latest": b"global_step10", f"my run/{big}/trainer_state.json": b"{}"})
+    odd = {f"my run/{big}/model.safetensors": SHARD, f"my run/{big}/trainer_state.json": b"{}"}
+    build(tmp_path, {**zero(10), "latest": b"global_step10", **odd})
     found = {saved.name: (saved.layout, saved.step) for saved in checkpoints.list_complete(tmp_path, "auto")}
     assert found == {
         "global_step10": ("deepspeed", 10),
@@ -510,3 +511,39 @@ def test_without_room_for_a_copy_nothing_of_it_stays(tmp_path: pathlib.Path, mon
     (told,) = checkpoint_layouts.hide_half_saved(tmp_path)
     assert told == "checkpoint_last.pt is half saved: checkpoint_last.pt lacks its end"
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".copying")]
+
+
+def test_what_was_removed_but_for_its_state_is_not_whole(tmp_path: pathlib.Path) -> None:
+    """transformers removes old checkpoints file by file; a kill in between leaves what it writes last."""
+    build(tmp_path, {**trainer(10, **{"model.safetensors": None}), "checkpoint-10/config.json": b"{}"})
+    assert checkpoints.describe_only_half_saved(tmp_path, "auto") == "checkpoint-10 is half saved: it has no weights"
+    build(tmp_path, {"checkpoint-10/pytorch_model_fsdp_0/__0_0.distcp": b"x"})
+    build(tmp_path, {"checkpoint-10/pytorch_model_fsdp_0/.metadata": b"x"})
+    assert checkpoints.describe_only_half_saved(tmp_path, "auto") == ""
+
+
+@pytest.mark.parametrize("folder", ["checkpoint-10", "final"])
+def test_shards_without_their_index_are_counted_by_their_names(tmp_path: pathlib.Path, folder: str) -> None:
+    first, second = (f"{folder}/model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    build(tmp_path, {**trainer(10), "checkpoint-10/model.safetensors": SHARD, first: SHARD})
+    (tmp_path / "checkpoint-10" / "model.safetensors").unlink()
+    if folder == "final":
+        (tmp_path / "checkpoint-10").rename(tmp_path / ".checkpoint-10")
+    (saved,) = checkpoints.list_saved(tmp_path, "auto")
+    assert (saved.name, saved.problem) == (folder, "is half saved: it has 1 of 2 parts (model)")
+    build(tmp_path, {second: SHARD})
+    assert [saved.problem for saved in checkpoints.list_saved(tmp_path, "auto")] == [""]
+
+
+@pytest.mark.parametrize("name", ["checkpoint_tmp", "tmp.pth.tar", "tmp-checkpoint-30/model.bin", "ckpt-1_temp/part"])
+def test_what_is_renamed_when_it_is_whole_is_passed_over(tmp_path: pathlib.Path, name: str) -> None:
+    build(tmp_path, {"model_10.pth": ARCHIVE, name: b"x"})
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == ["model_10.pth"]
+    top = name.partition("/")[0]
+    assert top in [saved.name for saved in checkpoints.list_complete(tmp_path, "auto", reported=top)]
+
+
+@pytest.mark.parametrize("name", ["result.json", "params.pkl", "params.txt", "trainer.pkl", "experiment_state-1.json"])
+def test_what_a_tuner_writes_beside_checkpoints_is_none(tmp_path: pathlib.Path, name: str) -> None:
+    build(tmp_path, {"checkpoint_000001/model.pt": ARCHIVE, name: b"{}"})
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == ["checkpoint_000001"]

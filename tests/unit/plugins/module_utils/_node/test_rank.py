@@ -238,6 +238,7 @@ def test_a_program_that_has_to_be_told_to_resume_is_told_the_newest_whole_checkp
     assert ranks.run(argv, **values)[:2] == (0, "--lr 1\n")
     for step, name in ((10, "trainer_state.json"), (20, "optimizer.pt")):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
+        (folder / f"checkpoint-{step}" / "model.bin").write_text("w")
         (folder / f"checkpoint-{step}" / name).write_text("{}")
     assert ranks.run(argv, **values)[:2] == (0, f"--lr 1 --resume {folder}/checkpoint-10 --in={folder}\n")
     assert json.loads((folder / ".muster-resumed.json").read_text()) == ["checkpoint-10"], "it may read there"
