@@ -24,6 +24,16 @@ from .program_end import find_rank
 Scope = t.Literal["nccl", "any"]
 
 
+_ADVICE_BYTES: t.Final = 200
+# Before a message, in its sentence: what to do when that comes, which does not say that it came.
+_ADVICE: t.Final = re.compile(
+    rb"^(?!.*(?:Error|Exception)\b)(?:.*[^\w'])?"
+    rb"(?i:(?:if|when|in case|whenever|should) (?:you|your|there|this|it|the|of|an?)\b|"
+    rb"(?:to|helps?|can) (?:avoid|prevent)\b|(?:avoid|prevent)(?:s|ing)\b)(?!.*[.!?] )",
+    re.DOTALL,
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineRule:
     """A code and the text that names it. Scope ``nccl``: only in NCCL's records and in lines that quote NCCL."""
@@ -455,7 +465,8 @@ class Findings:
     def _match(self, line_number: int, text: bytes, host: str, *, quoted: bool) -> None:
         for group in _GROUPS:
             for rule in group:
-                if (quoted or rule.scope == "any") and rule.pattern.search(text):
+                found = rule.pattern.search(text) if quoted or rule.scope == "any" else None
+                if found and (quoted or not _is_spoken_of(text[: found.start()])):
                     shown = printable(text)
                     rank = find_rank(text)
                     stopped = rule.stopped
@@ -463,6 +474,11 @@ class Findings:
                         Finding(rule.code, line_number, shown, host, 1, line_number, rule.transient, stopped, rank)
                     )
                     break
+
+
+def _is_spoken_of(before: bytes) -> bool:
+    """Return whether a message is one of which a line only speaks, by what is before it."""
+    return bool(_ADVICE.search(before[-_ADVICE_BYTES:]))
 
 
 def is_virtual_interface(name: str) -> bool:

@@ -155,3 +155,22 @@ def test_no_bytes_break_the_rules(raw: bytes) -> None:
     findings.plain(2, b"Last error: " + raw)
     for finding in findings.result(0).values():
         assert build_cause(finding, "x").fix
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("INFO docs: if you see 'CUDA out of memory' lower the batch size", []),
+        ("Note: use gradient checkpointing to avoid CUDA out of memory errors", []),
+        ("This helps prevent NCCL timeouts and CUDA error: out of memory", []),
+        ("When the job hits CUDA out of memory, rerun with --offload", []),
+        (
+            "RuntimeError: CUDA out of memory. If you see this again, set max_split_size_mb to avoid fragmentation",
+            ["oom_gpu"],
+        ),
+        ("Retry if you can. CUDA out of memory. Tried to allocate 2.00 GiB", ["oom_gpu"]),
+        ("torch.OutOfMemoryError: while you ran to avoid it: CUDA out of memory", ["oom_gpu"]),
+    ],
+)
+def test_a_message_that_is_only_spoken_of_is_no_cause(line: str, told: list[str]) -> None:
+    assert codes(judged(f"{line}\nstep 1 loss 2.0\nstep 2 loss 1.9\n")) == told
