@@ -654,9 +654,10 @@ options:
                 seen, V(accelerate) excepted.
             type: str
             choices:
-              [transformers, lightning, accelerate, nanogpt, megatron, deepspeed, torchtune, torchtitan, keras, nemo,
-              nanotron, litgpt, llm_c, modded_nanogpt, fairseq, opennmt, timm, torchvision, mmengine, detectron2,
-              ultralytics, paddle, composer, maxtext, diffusers, diffusers_unconditional, stable_baselines3, verl]
+              [ms_swift, transformers, lightning, accelerate, nanogpt, megatron, deepspeed, torchtune, torchtitan,
+              keras, nemo, nanotron, litgpt, llm_c, modded_nanogpt, fairseq, opennmt, timm, torchvision, mmengine,
+              detectron2, ultralytics, paddle, composer, maxtext, diffusers, diffusers_unconditional,
+              stable_baselines3, verl]
           figures_pattern:
             description:
               - Regular expression for lines with figures and without a step, such as C('loss'. (?P<loss>[^,}]+)). Each

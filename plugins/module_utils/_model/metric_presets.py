@@ -45,17 +45,26 @@ _TRAINER: t.Final = (
     r"\{'loss': " + _VALUE.format("loss") + r"(?:, 'grad_norm': " + _VALUE.format("grad_norm") + ")?"
     r"(?:, 'learning_rate': " + _VALUE.format("learning_rate") + ")?"
 )
+_TRAINER_SAVED: t.Final = r"Saving model checkpoint to \S*checkpoint-(?P<step>[0-9]+)"
+_TRAINER_RESUMED: t.Final = r"(?:Continuing|Resuming) training from .*global step (?P<step>[0-9]+)"
 _DIFFUSERS_SAVED: t.Final = r"\bSaved state to \S*checkpoint-(?P<step>[0-9]+)"
 _DIFFUSERS_RESUMED: t.Final = r"\bResuming from checkpoint checkpoint-(?P<step>[0-9]+)"
 PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
     {
+        # ms-swift (swift/trainers/callback.py: add_train_message): transformers' dictionary, and the step in it.
+        "ms_swift": MetricPreset(
+            step=_TRAINER + r"[^}\n]*'global_step/max_steps': '(?P<step>[0-9]+)/(?P<total>[0-9]+)'",
+            checkpoint=_TRAINER_SAVED,
+            resume=_TRAINER_RESUMED,
+            sign=r"'global_step/max_steps': '[0-9]+/",
+        ),
         # Trainer: src/transformers/trainer.py and trainer_callback.py (4.x "Continuing", 5.x "Resuming").
         "transformers": MetricPreset(
             step=_BAR,
             # on_log writes by tqdm.write, which draws the bar again below; above, steps may be missing.
             figures_next=_TRAINER,
-            checkpoint=r"Saving model checkpoint to \S*checkpoint-(?P<step>[0-9]+)",
-            resume=r"(?:Continuing|Resuming) training from .*global step (?P<step>[0-9]+)",
+            checkpoint=_TRAINER_SAVED,
+            resume=_TRAINER_RESUMED,
             sign=r"\{'loss': [^}\n]*'epoch': ",
             needs="--log_level info prints its checkpoints; otherwise set checkpoints.interval_steps",
         ),

@@ -30,6 +30,8 @@ Patterns = t.Mapping[str, "re.Pattern[str]"]
 Forms = t.Mapping[str, t.Mapping[str, str]]
 # Lines with figures alone: those of the step before, and those of the step that the bar shows next.
 _FIGURES = {"figures": "of_last", "figures_next": "of_next"}
+# Above it a number of Python's is not the one that was printed.
+_MOST_STEP: t.Final = 2**53
 # The key of the pattern by which a program is known, beside those of its metrics.
 SIGN = "sign"
 
@@ -158,6 +160,7 @@ def _build_metric(key: str, found: re.Match[str], at: float, state: LineState) -
     is_drawn = groups.pop("bar", None) is not None
     numbers = {name: parse_number(value) for name, value in groups.items()}
     step, total, epoch, epoch1 = (numbers.pop(name, None) for name in ("step", "total", "epoch", "epoch1"))
+    step = None if step is not None and step >= _MOST_STEP else step
     epoch = epoch if epoch1 is None else epoch1 - 1
     if key == "epoch":
         state.epoch = epoch

@@ -174,3 +174,12 @@ def test_patterns_of_the_job_are_read_alone() -> None:
         {"at": 1.0, "step": 3}
     ]
     assert not metric_lines.LineReader({})
+
+
+def test_a_step_that_a_float_does_not_hold_is_none() -> None:
+    """Else another number than the printed one would be shown."""
+    patterns = metric_lines.compile_patterns(
+        {"step": "step (?P<step>[0-9]+)", "checkpoint_step": "saved (?P<step>[0-9]+)"}
+    )
+    text = "step 9007199254740993\nsaved 99999999999999999999\nstep 9007199254740991\n"
+    assert [line.get("step") for line in metric_lines.parse_lines(patterns, text, 1.0)] == [9007199254740991]
