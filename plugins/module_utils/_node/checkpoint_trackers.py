@@ -117,8 +117,7 @@ def _read_tracker(tracker: pathlib.Path) -> tuple[str, int]:
 def _read_text(tracker: pathlib.Path) -> str:
     """Return what a file says.
 
-    :raises OSError: when it cannot be read, and for what is no tracker: a pipe, on which a reader waits, or a long
-        file.
+    :raises OSError: when it cannot be read, and for a pipe, on which a reader waits, or a long file.
     """
     if not stat.S_ISREG((state := tracker.stat()).st_mode) or state.st_size > _MOST_BYTES:
         raise OSError(errno.EINVAL, "no file that names a checkpoint", str(tracker))
