@@ -446,6 +446,8 @@ options:
             description:
               - Number of complete checkpoints to keep. Older ones are removed on the node that has them while the
                 program runs, never the newest one. All are kept when it is not set.
+              - What has the word C(best) in its name stays besides, and so does the one that the state of transformers'
+                Trainer names as its best.
               - Of checkpoints without a known layout only those are removed that the program has reported with
                 C(checkpoint_step) and C(path).
               - The program finds it in E(MUSTER_CHECKPOINT_KEEP).

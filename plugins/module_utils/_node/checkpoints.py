@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import threading
 import time
@@ -27,6 +28,8 @@ from .pod_log import Tail
 _REPORTED = ".muster-saved.json"
 # There too: the name of the one from which the program was told to resume.
 _RESUMED = ".muster-resumed.json"
+# What a program calls its best one: a word of the name.
+_BEST = re.compile(r"(?:^|[^a-z])best(?:[^a-z]|$)")
 # Programs that report nothing are looked after at this interval.
 _EVERY_S = 10.0
 
@@ -46,8 +49,29 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
 
 
 def is_removable(folder: pathlib.Path, saved: Saved) -> bool:
-    """Return whether ``checkpoints.keep`` may remove a checkpoint: of no known layout it must have been reported."""
-    return saved.layout != "files" or saved.name in _read_names(folder / _REPORTED)
+    """Return whether ``checkpoints.keep`` may remove a checkpoint: of no known layout it must have been reported.
+
+    What a program calls its best one stays: it is old by nature, and the only one of its kind.
+    """
+    known = saved.layout != "files" or saved.name in _read_names(folder / _REPORTED)
+    return known and not _is_best(saved.name)
+
+
+def _is_best(name: str) -> bool:
+    return _BEST.search(pathlib.PurePosixPath(name).name.lower()) is not None
+
+
+def _read_best(folder: pathlib.Path, complete: t.Sequence[Saved]) -> str:
+    """Return the checkpoint that transformers' Trainer loads at its end (``load_best_model_at_end``), else nothing.
+
+    Its newest state names it by a path (``transformers/trainer_callback.py``, ``TrainerState``).
+    """
+    newest = next((saved.name for saved in complete if saved.layout == "transformers"), None)
+    state = files.read_json(folder / newest / "trainer_state.json") if newest else None
+    named = state.get("best_model_checkpoint") if isinstance(state, dict) else None
+    if newest is None or not isinstance(named, str):
+        return ""
+    return str(pathlib.PurePosixPath(newest).parent / pathlib.PurePosixPath(named).name)
 
 
 def describe_half_saved(folder: pathlib.Path, form: str) -> str:
@@ -165,7 +189,9 @@ class Pruner:
         newest one still.
         """
         complete, known = self._list_complete(), set(self._read_reported())
-        mine = [saved for saved in complete if saved.layout != "files" or saved.name in known]
+        ours = [saved for saved in complete if saved.layout != "files" or saved.name in known]
+        best = _read_best(self.folder, complete)
+        mine = [saved for saved in ours if not _is_best(saved.name) and saved.name != best]
         split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in mine}
         least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]

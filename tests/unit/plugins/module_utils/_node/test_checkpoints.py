@@ -215,3 +215,33 @@ def test_what_was_reported_has_a_name_where_its_folder_is_gone(tmp_path: pathlib
     folder = tmp_path / "gone"
     name = checkpoints.reported_name(folder, {"checkpoint_step": 3, "path": f"{folder}/{path}"})
     assert name == path.partition("/")[0]
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "best-model.ckpt", "epoch=3-BEST.ckpt", "model_best.ckpt"])
+def test_what_a_program_calls_its_best_one_stays(tmp_path: pathlib.Path, name: str) -> None:
+    """It is older than the others, and the only one of its kind."""
+    made = [
+        save(tmp_path / "c", item, 100.0 + at) for at, item in enumerate((name, "a.ckpt", "asbestos.ckpt", "b.ckpt"))
+    ]
+    report(tmp_path / "metrics.jsonl", *made)
+    assert sorted(pruner(tmp_path, "files", 1).step()) == ["a.ckpt", "asbestos.ckpt"]
+    assert names(tmp_path) == sorted([name, "b.ckpt"])
+
+
+def test_the_checkpoint_that_transformers_loads_at_its_end_stays(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "c"
+    for step in (10, 20, 30):
+        place = folder / f"checkpoint-{step}"
+        place.mkdir(parents=True)
+        (place / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+        state = {"global_step": step, "best_model_checkpoint": str(folder / "checkpoint-10")}
+        (place / "trainer_state.json").write_text(json.dumps(state))
+        for path in (*place.iterdir(), place):
+            os.utime(path, (step, step))
+    (tmp_path / "metrics.jsonl").touch()
+    look = checkpoints.Pruner(folder, "auto", 1, leads=True, metrics=tmp_path / "metrics.jsonl")
+    assert look.step(last=True) == ["checkpoint-20"]
+    assert names(tmp_path) == ["checkpoint-10", "checkpoint-30"]
+    # A state that is torn, or names none, protects none.
+    (folder / "checkpoint-30" / "trainer_state.json").write_text('{"best_model_checkpoint": null}')
+    assert look.step(last=True) == ["checkpoint-10"]
