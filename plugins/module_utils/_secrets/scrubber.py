@@ -13,6 +13,18 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 
 MASK = "********"
+# In text of programs that is not ours: what stands behind a name that says so, and values that are known by their form.
+_NAMED = re.compile(
+    r"""((?:password|passwd|secret|token|api[_-]?key|access[_-]?key)["']?[ ]{0,2}[=:][ ]{0,2})"""
+    r"""(?:"[^"]{6,}"|'[^']{6,}'|(?![0-9.,]+(?:\s|$|[,;}\])]))[^\s"',;&}\])]{6,})""",
+    re.IGNORECASE,
+)
+_FORMED = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|AKIA[A-Z0-9]{16}|xox[abp]-[A-Za-z0-9-]{10,})"
+)
+_BEARER = re.compile(r"((?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}")
+_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{0,100}:)[^\s/@]{1,200}(?=@)", re.IGNORECASE)
 _MIN_BASE64 = 8
 
 
@@ -69,6 +81,17 @@ class Scrubber:
         if isinstance(value, (list, tuple, set, frozenset)):
             return [self.scrub_value(item) for item in value]
         return value
+
+
+def mask_likely(text: str) -> str:
+    """Return text of a program with what looks like a credential masked: this process need never have held it.
+
+    By a name beside it (``api_key=…``), by its form (``hf_…``), behind ``Bearer``, or before ``@`` in an address.
+    Numbers alone stay: ``max_token: 2048``.
+    """
+    for pattern in (_NAMED, _BEARER, _IN_URL):
+        text = pattern.sub(rf"\1{MASK}", text)
+    return _FORMED.sub(MASK, text)
 
 
 class _Registry:

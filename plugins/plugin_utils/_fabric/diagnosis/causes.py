@@ -9,6 +9,7 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.verdict import Cause
+from ....module_utils._secrets.scrubber import mask_likely
 from ..verdict.cause_info import Weight
 from ..verdict.cause_table import SYMPTOMS
 from .live_causes import find_cause_info
@@ -68,4 +69,5 @@ def build_cause(finding: Finding, file: str) -> Cause:
     where = f"{file}:{finding.line}" if finding.line else file
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     fix = finding.fix or find_cause_info(finding.code).fix
-    return Cause(finding.code, f"{where}: {finding.text}{times}", fix, finding.host or None)
+    # A log may be of somebody else, with credentials that this process never held.
+    return Cause(finding.code, f"{where}: {mask_likely(finding.text)}{times}", fix, finding.host or None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.verdict import Cause
+from ....module_utils._secrets.scrubber import mask_likely
 from ..verdict.cause_info import Backend, CauseInfo, Weight
 from ..verdict.cause_table import CAUSES
 
@@ -239,7 +240,7 @@ def find_cause_info(code: str) -> CauseInfo:
 
 def build_live_cause(code: str, evidence: str, node: str | None = None) -> Cause:
     """Return a cause with the table's fix."""
-    return Cause(code, evidence, find_cause_info(code).fix, node)
+    return Cause(code, mask_likely(evidence), find_cause_info(code).fix, node)
 
 
 def find_fix(code: str, backend: Backend | None, *, over: bool = False) -> str | None:
