@@ -69,5 +69,5 @@ def build_cause(finding: Finding, file: str) -> Cause:
     where = f"{file}:{finding.line}" if finding.line else file
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     fix = finding.fix or find_cause_info(finding.code).fix
-    # A log may be of somebody else, with credentials that this process never held.
+    # A log may be of another user, with credentials that this process never held.
     return Cause(finding.code, f"{where}: {mask_likely(finding.text)}{times}", fix, finding.host or None)

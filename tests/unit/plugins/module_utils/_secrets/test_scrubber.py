@@ -100,6 +100,6 @@ def test_values_are_scrubbed_deeply() -> None:
     ],
 )
 def test_what_looks_like_a_credential_is_masked(text: str, masked: str) -> None:
-    """A log may be of somebody else: this process never held what is in it."""
+    """A log may be of another user: this process never held what is in it."""
     assert mask_likely(text) == masked
     assert mask_likely(masked) == masked
