@@ -37,6 +37,8 @@ from .program_end import NO_END, ProgramEnd
 from .scan import Scan, scan_log
 
 FileKind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
+# What programs catch and go on from, with a smaller batch for instance.
+_CAUGHT: t.Final = ("oom_gpu",)
 
 
 class Packed(t.NamedTuple):
@@ -183,7 +185,7 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     if kind == "unknown":
         return _diagnose_other_tool(scan, name)
     declared = {rank.rank: DeclaredRank(rank.host, rank.pid) for rank in tests.ranks.values()}
-    findings = scan.findings.result(max(facts.ready_line, tests.largest_line, scan.over_line + 1))
+    findings = _without_caught(scan, max(facts.ready_line, tests.largest_line, scan.over_line + 1))
     no_verbs = "libibverbs_missing" in findings
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
     combined = add_end(combine_findings(findings, facts, reading, tests), scan.end)
@@ -199,6 +201,14 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     return _with_causes(_with_figures(base, facts, tests, reading), combined, scan.end, failed=failed)
 
 
+def _without_caught(scan: Scan, ready_line: int) -> dict[str, Finding]:
+    """Return the findings without errors that the program caught: training went on, and nothing says that it ended."""
+    found = scan.findings.result(ready_line)
+    if scan.end.finding is not None:
+        return found
+    return {code: item for code, item in found.items() if code not in _CAUGHT or item.last_line > scan.over_line}
+
+
 def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
     facts, tests = scan.facts, scan.tests
     if tests.has_table or (tests.marks and not facts.records):
@@ -209,7 +219,7 @@ def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
 
 def _diagnose_other_tool(scan: Scan, name: str) -> FileDiagnosis:
     """Diagnose a file that neither NCCL nor nccl-tests wrote to."""
-    findings = add_end(scan.findings.result(scan.over_line + 1), scan.end)
+    findings = add_end(_without_caught(scan, scan.over_line + 1), scan.end)
     text = scan.head
     base = FileDiagnosis(name, "unknown", lines=scan.lines)
     notes: tuple[str, ...] = ()

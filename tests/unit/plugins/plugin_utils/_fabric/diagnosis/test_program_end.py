@@ -142,3 +142,22 @@ def test_what_ended_nothing_is_no_cause(monkeypatch: pytest.MonkeyPatch, size: i
     monkeypatch.setattr(scan, "HEAD_BYTES", size)
     found = judged(text)
     assert (told(found), found.outcome) == (code, "unproven" if code == "-" else "fail")
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"{STEPS}{OOM}halving the batch\n{STEPS}", "-"),
+        (f"{STEPS}{OOM}{STEPS}{OOM}{STEPS}", "-"),
+        (f"{STEPS}{OOM}", "oom_gpu"),
+        (f"{STEPS}{OOM}step 6 loss 1.0\n", "oom_gpu"),
+        # Another rank went on for a while, and the launcher says that it ended.
+        (f"[rank1]: {OOM}{STEPS}torchrun: failed (exitcode: -6) local_rank: 1 (pid: 7)\n", "oom_gpu"),
+        (f"{OOM}{STEPS}{OOM}", "oom_gpu"),
+    ],
+)
+def test_memory_that_a_program_did_without_is_no_cause(text: str, code: str) -> None:
+    assert told(judged(text)) == code
