@@ -44,6 +44,12 @@ _INTERRUPTED = re.compile(
     rb"^KeyboardInterrupt\b|SignalException: Process \d+ got signal: (?:1|2|15)\b|killed by signal: Terminated"
 )
 _PROGRESS = re.compile(rb"(?im)^(?!.*error).*\b(?:step|iter|iteration|epoch|loss)\b\W{0,4}\d.*$")
+# What programs say when they have come to their end: an error before that was caught, however few steps followed it.
+_FINISHED = re.compile(
+    rb"(?im)^(?!.*(?:error|fail|abort)).*(?:\btraining (?:is |was )?(?:complete|completed|finished|done)\b|"
+    rb"\bfinished training\b|\*{3,} train metrics \*{3,}|'train_runtime': |"
+    rb"`Trainer\.fit` stopped: `max_(?:steps|epochs)=\d+` reached).*$"
+)
 _TELLING = re.compile(
     rb"rror|xception|Interrupt|Exit|exitcode|signal|Root Cause|noticed that|MPI_ABORT|srun: |: line \d|what\(\)|"
     rb"terminate c"
@@ -116,7 +122,7 @@ class ProgramEnds:
     def skim(self, text: bytes) -> None:
         """Count the lines of progress in a text without telling words."""
         if self._has_evidence:
-            self._progress += len(_PROGRESS.findall(text))
+            self._progress += len(_PROGRESS.findall(text)) + (_CONTINUED if _FINISHED.search(text) else 0)
 
     def line(self, number: int, line: bytes) -> None:
         """Read one line."""

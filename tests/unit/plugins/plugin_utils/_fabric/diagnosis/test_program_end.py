@@ -161,3 +161,22 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n
 )
 def test_memory_that_a_program_did_without_is_no_cause(text: str, code: str) -> None:
     assert told(judged(text)) == code
+
+
+FINISHED = (
+    "Training completed. Do not forget to share your model\n",
+    "***** train metrics *****\n  epoch = 1.0\n",
+    "{'train_runtime': 12.4, 'train_samples_per_second': 80.1}\n",
+    "`Trainer.fit` stopped: `max_epochs=3` reached.\n",
+    "INFO - Finished training\n",
+)
+
+
+@pytest.mark.parametrize("said", FINISHED)
+@pytest.mark.parametrize(("error", "code"), [(OOM, "oom_gpu"), ("ValueError: one bad image\n", "program_error")])
+def test_an_error_before_a_program_came_to_its_end_was_caught(said: str, error: str, code: str) -> None:
+    """However few steps followed it."""
+    caught = f"step 10 loss 2.1\n{error}trying again\nstep 11 loss 2.0\n"
+    assert told(judged(caught + said)) == "-"
+    assert told(judged(said + caught)) == code, "an end that came before tells nothing of it"
+    assert told(judged(f"{caught}Training finished with an error\n")) == code
