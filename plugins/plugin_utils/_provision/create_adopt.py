@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease, higher_price
-from ...module_utils._model.machine_memory import Avoided
+from ...module_utils._model.machine_memory import MachineMemory
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .bill.known_bill import describe_second
 from .bill.listing_rules import find_standing, index_leases
@@ -100,8 +100,8 @@ def _without_avoided(state: PoolState, choices: tuple[Choice, ...], now: float) 
         ), choices
     ranked = sorted(known, key=lambda pair: (pair[0].tier, pair[1].until))
     said = f"all {len(known)} offers are of machines that are avoided; the first of them is {ranked[0][1].describe()}"
-    hosts: dict[str, Avoided] = {}
-    memory = dataclasses.replace(state.memory, hosts=hosts, gpus=hosts)
+    # Which machines had a fault is still to be known: one that passes its test now is noted.
+    memory = MachineMemory(noted=state.memory.noted)
     return dataclasses.replace(state, memory=memory).with_history(said), tuple(choice for choice, _item in ranked)
 
 

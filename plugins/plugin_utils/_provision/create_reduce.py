@@ -80,9 +80,9 @@ def advance(state: PoolState, now: float) -> PoolState:
                 else f"{now - lease.since:.0f} s after it was ordered"
             )
             reason = f"not usable {waited}{describe_shown(lease)}"
-            is_blind = bool(state.explain_blindness(lease.provider))
-            fault: Fault | None = None if is_blind or lease.protected else "unusable"
-            state = replace_machine(state, slot, reason + state.explain_blindness(lease.provider), now, fault)
+            blindness = state.explain_blindness(lease.provider)
+            fault: Fault | None = None if blindness or lease.protected else "unusable"
+            state = replace_machine(state, slot, reason + blindness, now, fault)
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     is_ordering = any(slot.phase == "creating" for slot in state.slots)
     if has_wanted and not is_ordering and not available_choices(state, now):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 import typing as t
 from collections.abc import Callable, Sequence
 
@@ -25,24 +24,14 @@ _TIMEOUT_S = 60
 _TEXT = 200
 _FIELDS = ("id", "name", "status", "health_status", "instance_type", "instance_kind", "gpu")
 
+_BREV = ssh_client.ClientProgram(NAME, "Brev", "brev_binary", _TIMEOUT_S)
+
 Run = Callable[[Sequence[str]], str]
 
 
 def run_brev(binary: str, arguments: Sequence[str]) -> str:
     """Return what the client prints; raise with its own words when it fails."""
-    command = [binary, *arguments]
-    try:
-        process = subprocess.run(
-            command, capture_output=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        raise TransportError(f"{NAME}: no program '{binary}'", "Install Brev's client, or set brev_binary") from None
-    except subprocess.TimeoutExpired:
-        raise TransportError(
-            f"{NAME}: no answer in {_TIMEOUT_S} s", "Try brev ls by hand: it may wait for a login"
-        ) from None
-    except (OSError, ValueError):
-        raise TransportError(f"{NAME}: '{binary}' cannot be run", "Name Brev's client in brev_binary") from None
+    process = _BREV.run(binary, arguments, NAME, "Try brev ls by hand: it may wait for a login")
     if process.returncode:
         lines = [line for line in process.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         said = scrub(one_line(lines[-1]))[:_TEXT] if lines else f"exit code {process.returncode}"

@@ -10,6 +10,7 @@ to that host does.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import fnmatch
 import functools
 import os
@@ -46,20 +47,46 @@ Resolve = Callable[[Sequence[str]], str]
 Settings = dict[str, list[str]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientProgram:
+    """A program that lists hosts, in the words of its messages.
+
+    ``name``: the command that is asked. ``owner``: whose client it is; ``option``: which option names its binary.
+    """
+
+    name: str
+    owner: str
+    option: str
+    timeout_s: int
+
+    def run(
+        self, binary: str, arguments: Sequence[str], asked: str, slow_fix: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run it to its end, without input. ``asked`` and ``slow_fix`` are for one that does not answer in time.
+
+        :raises TransportError: when it is not there, cannot be run, or does not answer.
+        """
+        try:
+            return subprocess.run(
+                [binary, *arguments], capture_output=True, timeout=self.timeout_s, check=False, stdin=subprocess.DEVNULL
+            )
+        except FileNotFoundError:
+            fix = f"Install {self.owner}'s client, or set {self.option}"
+            raise TransportError(f"{self.name}: no program '{binary}'", fix) from None
+        except subprocess.TimeoutExpired:
+            raise TransportError(f"{asked}: no answer in {self.timeout_s} s", slow_fix) from None
+        except (OSError, ValueError):
+            fix = f"Name {self.owner}'s client in {self.option}"
+            raise TransportError(f"{self.name}: '{binary}' cannot be run", fix) from None
+
+
+_SSH = ClientProgram(NAME, "OpenSSH", "ssh_binary", _TIMEOUT_S)
+
+
 def run_ssh(binary: str, arguments: Sequence[str]) -> str:
     """Return what ``ssh -G`` prints; raise with what ssh says of the file when it refuses it."""
-    command = [binary, "-G", *arguments]
-    try:
-        process = subprocess.run(
-            command, capture_output=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        raise TransportError(f"{NAME}: no program '{binary}'", "Install OpenSSH's client, or set ssh_binary") from None
-    except subprocess.TimeoutExpired:
-        fix = "Check the programs of Match exec lines"
-        raise TransportError(f"{NAME} {arguments[-1]}: no answer in {_TIMEOUT_S} s", fix) from None
-    except (OSError, ValueError):
-        raise TransportError(f"{NAME}: '{binary}' cannot be run", "Name OpenSSH's client in ssh_binary") from None
+    asked = f"{NAME} {arguments[-1]}"
+    process = _SSH.run(binary, ["-G", *arguments], asked, "Check the programs of Match exec lines")
     if process.returncode:
         lines = process.stderr.decode("utf-8", "replace").splitlines()
         said = next((one_line(line) for line in lines if "line " in line), "") or one_line(" ".join(lines[-1:]))
