@@ -114,7 +114,13 @@ class CheckpointCare:
                 # Elsewhere there are copies on other nodes, or in a bucket.
                 watchers.append(checkpoint_room.InPlaceWatch(folder, self._run, self._node).step)
             watchers.append(checkpoint_reports.MissingWatch(folder, str(form), self._run, self._node).step)
-        return checkpoint_found.LookingThread(folder, str(form), watchers) if watchers else None
+        told: set[str] = set()
+        events, effect = self._run / "events.jsonl", f"checkpoints in {folder} are not fully looked at"
+
+        def note(exc: Exception) -> None:
+            checkpoints.note_failure(events, self._node, effect, exc, told)
+
+        return checkpoint_found.LookingThread(folder, str(form), watchers, note) if watchers else None
 
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
         """Store the last checkpoint, then remove old ones a last time.

@@ -89,10 +89,13 @@ class LookingThread:
     """Looks beside the program, and a last time when it has ended.
 
     :param looks: what to do then and every few seconds, each with the list of complete checkpoints, made once for all.
+    :param failed: told of an error that is none of the file system's; the other looks, and the next ones, go on.
     """
 
-    def __init__(self, folder: pathlib.Path, form: str, looks: t.Sequence[Look]) -> None:
-        self._folder, self._form, self._looks = folder, form, looks
+    def __init__(
+        self, folder: pathlib.Path, form: str, looks: t.Sequence[Look], failed: t.Callable[[Exception], None]
+    ) -> None:
+        self._folder, self._form, self._looks, self._failed = folder, form, looks, failed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="find-checkpoints", daemon=True)
         self._thread.start()
@@ -107,7 +110,11 @@ class LookingThread:
             last = self._ended.wait(_EVERY_S)
             list_complete = functools.cache(functools.partial(checkpoints.list_complete, self._folder, self._form))
             for look in self._looks:
-                with contextlib.suppress(OSError):
-                    look(list_complete)
+                try:
+                    with contextlib.suppress(OSError):
+                        look(list_complete)
+                # Whatever it is, it is noted, and the other looks are due.
+                except Exception as exc:  # pylint: disable=broad-exception-caught
+                    self._failed(exc)
             if last:
                 return

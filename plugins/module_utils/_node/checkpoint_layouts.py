@@ -21,7 +21,7 @@ import shutil
 import typing as t
 
 from . import checkpoint_ends, checkpoint_trackers
-from .checkpoint_table import BESIDE, LAYOUTS, MARKS, NUMBERED, TEMPORARY, UNFINISHED, ZERO_PART, Layout, Saved
+from .checkpoint_table import BESIDE, LAYOUTS, MARKS, NUMBERED, STAGED, TEMPORARY, UNFINISHED, ZERO_PART, Layout, Saved
 
 # Lightning's is the deepest: lightning_logs/version_0/checkpoints/NAME.ckpt, in a folder of the program.
 _DEPTH = 5
@@ -202,7 +202,7 @@ def find_tracker_problem(folder: pathlib.Path) -> str:
         said = checkpoint_trackers.read_named(place, LAYOUTS[name])[:60]
         if re.search("[0-9]", said):
             return f"{place.relative_to(folder)} names {said}, which is not there or not whole"
-    return ""
+    return checkpoint_trackers.find_astray(folder)
 
 
 def mend_trackers(folder: pathlib.Path) -> None:
@@ -256,6 +256,8 @@ def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     """Return why a checkpoint was not written to its end, as far as its layout tells; empty where it was."""
     names = [path or place.name for path in listed]
     open_name = next((name for name in (place.name, *names) if name.endswith(UNFINISHED) or TEMPORARY in name), "")
+    if not open_name and not layout and STAGED.search(place.name) and not recognise(place):
+        open_name = place.name
     if open_name:
         return f"is being written ({open_name})"
     if not any(listed.values()):

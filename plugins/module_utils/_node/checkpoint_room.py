@@ -87,6 +87,8 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
             f"warning: {line['node']}: each save overwrites {line['detail']}, the only checkpoint: a kill while it "
             "saves leaves none. Save under another name and rename it (os.replace), or keep two"
         )
+    if line.get("kind") == checkpoints.FAILED:
+        return f"warning: {line['node']}: {line['detail']}"
     if line.get("kind") != KIND:
         return ""
     fits = "the next checkpoint does not fit" if not line["fits"] else f"room for {line['fits']} more"

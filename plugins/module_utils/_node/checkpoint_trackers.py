@@ -107,6 +107,32 @@ def list_trackers(folder: pathlib.Path) -> list[pathlib.Path]:
     return []
 
 
+def find_astray(folder: pathlib.Path) -> str:
+    """Return that a tracker of no known layout names what is not there, empty where none does.
+
+    What names nothing, such as a loss, or a number where none of the names beside it has one, says nothing.
+    """
+    names = [place.name for place in folder.iterdir()]
+    for tracker in list_trackers(folder):
+        said, _written_at = _read_tracker(tracker)
+        if said.isdecimal():
+            steps = {int(number) for name in names for number in re.findall("[0-9]+", name)}
+            is_astray = bool(steps) and int(said) not in steps
+        else:
+            is_name = re.fullmatch(r"\S*[0-9]\S*", said) and re.search("[A-Za-z]", os.path.basename(said))
+            there = any(is_named(said, name) for name in names) or _is_there(folder, said)
+            is_astray = bool(is_name) and said.isprintable() and not there
+        if is_astray:
+            return f"{tracker.name} names {said[:60]}, which is not there"
+    return ""
+
+
+def _is_there(folder: pathlib.Path, said: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return (folder / said).exists()
+    return False
+
+
 def _read_tracker(tracker: pathlib.Path) -> tuple[str, int]:
     """Return what it says, and when that was written (nanoseconds); nothing where it cannot be read."""
     with contextlib.suppress(OSError):

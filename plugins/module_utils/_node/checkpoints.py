@@ -32,6 +32,8 @@ _RESUMED = ".muster-resumed.json"
 _BEST = re.compile(r"(?:^|[^a-z])best(?:[^a-z]|$)")
 # Programs that report nothing are looked after at this interval.
 _EVERY_S = 10.0
+# The kind of the event that one of the threads beside a program met an error of its own.
+FAILED: t.Final = "checkpoint_care_failed"
 
 
 def list_saved(folder: pathlib.Path, form: str) -> list[Saved]:
@@ -94,7 +96,9 @@ def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
                 saved_at = _saved_at(entry)
                 if saved_at is not None and not (form == "auto" and _is_beside(entry)):
                     # With ``files`` names alone count, as it was asked for.
-                    problem = _find_problem(folder / entry.name) if form == "auto" else ""
+                    place = folder / entry.name
+                    listed = checkpoint_layouts.list_files(place) if form == "auto" else {}
+                    problem = checkpoint_layouts.find_problem(place, listed) if form == "auto" else ""
                     found.append(Saved(entry.name, saved_at, problem=problem))
     if form == "auto":
         found = checkpoint_trackers.follow_trackers(folder, found)
@@ -108,12 +112,6 @@ def _saved_at(entry: os.DirEntry[str]) -> int | None:
     state = entry.stat()
     empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0
     return None if empty else state.st_mtime_ns
-
-
-def _find_problem(place: pathlib.Path) -> str:
-    if checkpoint_table.STAGED.search(place.name):
-        return f"is being written ({place.name})"
-    return checkpoint_layouts.find_problem(place, checkpoint_layouts.list_files(place))
 
 
 def _is_beside(entry: os.DirEntry[str]) -> bool:
@@ -236,14 +234,30 @@ class PruningThread:
         self._thread.join(within_s)
 
     def _run(self) -> None:
+        failed: set[str] = set()
         while True:
             last = self._ended.wait(1.0)
-            for name in self._pruner.step(last=last):
+            removed: list[str] = []
+            try:
+                removed = self._pruner.step(last=last)
+            # Whatever it is, it is noted, and the next look is due.
+            except Exception as exc:  # pylint: disable=broad-exception-caught
+                note_failure(self._events, self._node, "old checkpoints are not removed", exc, failed)
+            for name in removed:
                 line = {"at": time.time(), "kind": "checkpoint_removed", "node": self._node, "detail": name}
                 with contextlib.suppress(OSError):
                     files.append_json(self._events, line)
             if last:
                 return
+
+
+def note_failure(events: pathlib.Path, node: str, effect: str, exc: Exception, told: set[str]) -> None:
+    """Note an error of a thread beside a program in the run's events, once a text: ``told`` has those before."""
+    detail = f"{effect} ({type(exc).__name__}: {exc})"
+    if detail not in told:
+        told.add(detail)
+        with contextlib.suppress(OSError):
+            files.append_json(events, {"at": time.time(), "kind": FAILED, "node": node, "detail": detail})
 
 
 def start_pruning(

@@ -153,6 +153,7 @@ def test_what_lacks_its_end_is_not_whole(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "torn.json", b'{"step": ')
     write(tmp_path / "torn-empty", b"")
     write(tmp_path / "torn-written.tmp", b"x")
+    write(tmp_path / "torn_tmp/state", b"x")
     write(tmp_path / "whole-dcp/.metadata", b"x")
     write(tmp_path / "whole-dcp/__0_0.distcp", b"x")
     write(tmp_path / "torn-dcp/__0_0.distcp", b"x")
@@ -161,7 +162,7 @@ def test_what_lacks_its_end_is_not_whole(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "whole-text", b"20")
     os.symlink("whole.pt", tmp_path / "link.pt")
     found = {item.name: item.whole for item in copies.list_entries(tmp_path, "files")}
-    assert found == {name: name.startswith("whole") for name in found} and len(found) == 13, found
+    assert found == {name: name.startswith("whole") for name in found} and len(found) == 14, found
     dcp = {item.name for item in copies.list_entries(tmp_path, "dcp") if item.whole}
     assert dcp == {"whole-dcp"}
 

@@ -133,9 +133,14 @@ def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
 def test_the_thread_looks_a_last_time(tmp_path: pathlib.Path) -> None:
     folder, run = tmp_path / "c", tmp_path / "run"
     run.mkdir()
-    thread = checkpoint_found.LookingThread(
-        folder, "auto", [checkpoint_found.FoundCheckpoints(folder, "auto", run).step]
-    )
+    errors: list[str] = []
+
+    def fail(_listed: t.Callable[[], list[checkpoint_found.Saved]]) -> None:
+        raise KeyError("odd")
+
+    looks = [fail, checkpoint_found.FoundCheckpoints(folder, "auto", run).step]
+    thread = checkpoint_found.LookingThread(folder, "auto", looks, lambda exc: errors.append(repr(exc)))
     save(folder, 10)
     thread.close()
-    assert [step for step, _path, _layout in reported(run)] == [10]
+    # An error of one look is noted, and the others go on.
+    assert [step for step, _path, _layout in reported(run)] == [10] and set(errors) == {"KeyError('odd')"}

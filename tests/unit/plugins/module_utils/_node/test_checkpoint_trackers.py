@@ -89,6 +89,20 @@ def test_what_names_the_newest_counts_without_a_known_layout(tmp_path: pathlib.P
         ({**zero(10), "latest": b"global_step99"}, "latest names global_step99, which is not there or not whole"),
         ({**zero(10), "latest": b"global_step10"}, ""),
         ({"iter_0000010/a.pt": ARCHIVE, "latest_checkpointed_iteration.txt": b"release"}, ""),
+        # Of no known layout.
+        (
+            {"step-10.pt": ARCHIVE, "latest.txt": b"/c/run-1/step-20.pt"},
+            "latest.txt names /c/run-1/step-20.pt, which is not there",
+        ),
+        ({"step-10.pt": ARCHIVE, "latest.txt": b"/c/run-1/step-10.pt"}, ""),
+        ({"sub/step-10.pt": ARCHIVE, "latest.txt": b"sub/step-10.pt"}, ""),
+        ({"step-10-loss2.pt": ARCHIVE, "latest.txt": b"10"}, ""),
+        ({"step-10.pt": ARCHIVE, "latest.txt": b"20"}, "latest.txt names 20, which is not there"),
+        ({"latest.txt": b"20"}, ""),
+        ({"latest.txt": b"step-20.pt"}, "latest.txt names step-20.pt, which is not there"),
+        ({"step-10.pt": ARCHIVE, "latest_loss.txt": b"0.53"}, ""),
+        ({"step-10.pt": ARCHIVE, "latest.txt": b"saved at 12:30"}, ""),
+        ({"step-10.pt": ARCHIVE, "latest.txt": b"1\x002a"}, ""),
     ],
 )
 def test_a_tracker_that_names_a_missing_one_is_told(tmp_path: pathlib.Path, tree: Tree, problem: str) -> None:

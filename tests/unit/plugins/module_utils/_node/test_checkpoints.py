@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoints
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_room, checkpoints
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 
@@ -206,6 +206,23 @@ def test_it_prunes_beside_the_program_and_says_what_it_removed(tmp_path: pathlib
         ("checkpoint_removed", "s0", "n"),
         ("checkpoint_removed", "s1", "n"),
     ]
+
+
+def test_an_error_of_pruning_is_noted_once_and_it_goes_on(tmp_path: pathlib.Path) -> None:
+    class Odd(checkpoints.Pruner):
+        looks = 0
+
+        def step(self, *, last: bool = False) -> list[str]:
+            self.looks += 1
+            raise TypeError("odd")
+
+    odd = Odd(tmp_path / "c", "files", 1, leads=True, metrics=tmp_path / "metrics.jsonl")
+    thread = checkpoints.PruningThread(odd, tmp_path / "events.jsonl", "n")
+    eventually(lambda: odd.looks >= 2, "it looks again")
+    thread.close()
+    (event,) = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    said = "warning: n: old checkpoints are not removed (TypeError: odd)"
+    assert checkpoint_room.describe(event) == said
 
 
 @pytest.mark.parametrize(
