@@ -418,10 +418,10 @@ def test_the_secret_that_a_fabric_test_asks_for_can_be_made() -> None:
 
 def test_programs_and_files_that_are_mended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "tailscale"
-    with pytest.raises(MusterError, match="Install Tailscale here or set tailscale_binary"):
+    with pytest.raises(MusterError, match="Install Tailscale's client, or set tailscale_binary"):
         local.run_status(str(program))
     program.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(MusterError, match="Name a program that may be run in tailscale_binary"):
+    with pytest.raises(MusterError, match="Name Tailscale's client in tailscale_binary"):
         local.run_status(str(program))
     program.chmod(0o755)
     with pytest.raises(MusterError, match="exit code 1. Check that tailscaled runs"):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ....module_utils._model.errors import InputError, TransportError, one_line
 from ....module_utils._secrets.scrubber import scrub
+from ..client_program import ClientProgram
 from ..parsing import JsonObject
 from ..ssh_config import client as ssh_client
 from ..ssh_config.aliases import own_folder
@@ -24,7 +25,7 @@ _TIMEOUT_S = 60
 _TEXT = 200
 _FIELDS = ("id", "name", "status", "health_status", "instance_type", "instance_kind", "gpu")
 
-_BREV = ssh_client.ClientProgram(NAME, "Brev", "brev_binary", _TIMEOUT_S)
+_BREV = ClientProgram(NAME, "Brev", "brev_binary", _TIMEOUT_S)
 
 Run = Callable[[Sequence[str]], str]
 

@@ -10,17 +10,16 @@ to that host does.
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import fnmatch
 import functools
 import os
 import pathlib
 import re
-import subprocess
 import typing as t
 from collections.abc import Callable, Sequence
 
 from ....module_utils._model.errors import InputError, TransportError, one_line
+from ..client_program import ClientProgram
 from ..parsing import JsonObject
 from .aliases import find_aliases, own_folder
 
@@ -45,39 +44,6 @@ _PASSWORD = re.compile(r"\bsshpass\b|(?:password|passwd|token|secret)\s*[= ]", r
 
 Resolve = Callable[[Sequence[str]], str]
 Settings = dict[str, list[str]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClientProgram:
-    """A program that lists hosts, in the words of its messages.
-
-    ``name``: the command that is asked. ``owner``: whose client it is; ``option``: which option names its binary.
-    """
-
-    name: str
-    owner: str
-    option: str
-    timeout_s: int
-
-    def run(
-        self, binary: str, arguments: Sequence[str], asked: str, slow_fix: str
-    ) -> subprocess.CompletedProcess[bytes]:
-        """Run it to its end, without input. ``asked`` and ``slow_fix`` are for one that does not answer in time.
-
-        :raises TransportError: when it is not there, cannot be run, or does not answer.
-        """
-        try:
-            return subprocess.run(
-                [binary, *arguments], capture_output=True, timeout=self.timeout_s, check=False, stdin=subprocess.DEVNULL
-            )
-        except FileNotFoundError:
-            fix = f"Install {self.owner}'s client, or set {self.option}"
-            raise TransportError(f"{self.name}: no program '{binary}'", fix) from None
-        except subprocess.TimeoutExpired:
-            raise TransportError(f"{asked}: no answer in {self.timeout_s} s", slow_fix) from None
-        except (OSError, ValueError):
-            fix = f"Name {self.owner}'s client in {self.option}"
-            raise TransportError(f"{self.name}: '{binary}' cannot be run", fix) from None
 
 
 _SSH = ClientProgram(NAME, "OpenSSH", "ssh_binary", _TIMEOUT_S)

@@ -10,10 +10,10 @@ releases, so everything but the state of the client and the ids is optional.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Mapping
 
 from ....module_utils._model.errors import TransportError
+from ..client_program import ClientProgram
 from ..parsing import JsonObject, as_mapping, text, unexpected_answer, unique_items
 
 NAME = "tailscale status"
@@ -32,21 +32,12 @@ _COPIED = {
     "ShareeNode": "isExternal",
     "PrimaryRoutes": "enabledRoutes",
 }
+_CLIENT = ClientProgram(NAME, "Tailscale", "tailscale_binary", _TIMEOUT_S)
 
 
 def run_status(binary: str) -> bytes:
     """Return what ``tailscale status --json`` prints; raise :class:`TransportError` when it fails."""
-    try:
-        process = subprocess.run([binary, "status", "--json"], capture_output=True, timeout=_TIMEOUT_S, check=False)
-    except FileNotFoundError:
-        raise TransportError(
-            f"{NAME}: no program '{binary}'", "Install Tailscale here or set tailscale_binary"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise TransportError(f"{NAME}: no answer in {_TIMEOUT_S} s", "Check that tailscaled runs") from None
-    except (OSError, ValueError):
-        fix = "Name a program that may be run in tailscale_binary"
-        raise TransportError(f"{NAME}: '{binary}' cannot be run", fix) from None
+    process = _CLIENT.run(binary, ["status", "--json"], NAME, "Check that tailscaled runs")
     # A stopped client exits with 1 and still prints its state.
     if process.returncode and not process.stdout.strip():
         raise TransportError(f"{NAME}: failed with exit code {process.returncode}", "Check that tailscaled runs")
