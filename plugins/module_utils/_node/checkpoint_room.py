@@ -42,7 +42,7 @@ class RoomWatch:
             return
         newest, count = _newest_of(complete)
         # Files that no line reported with their path are not removed, whatever is to be kept.
-        keep = self._keep if all(checkpoints.is_removable(self._folder, saved) for saved in newest) else None
+        keep = self._keep if {*newest} <= {*checkpoints.list_removable(self._folder, complete)} else None
         if keep and count > int(keep):
             # Old ones are removed first.
             return

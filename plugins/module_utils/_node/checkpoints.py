@@ -50,13 +50,14 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
     return [saved for saved in list_saved(folder, form) if not saved.problem or saved.name == reported]
 
 
-def is_removable(folder: pathlib.Path, saved: Saved) -> bool:
-    """Return whether ``checkpoints.keep`` may remove a checkpoint: of no known layout it must have been reported.
+def list_removable(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
+    """Return those that ``checkpoints.keep`` may remove: of no known layout they must have been reported.
 
     What a program calls its best one stays: it is old by nature, and the only one of its kind.
     """
-    known = saved.layout != "files" or saved.name in _read_names(folder / _REPORTED)
-    return known and not _is_best(saved.name)
+    reported, best = set(_read_names(folder / _REPORTED)), _read_best(folder, complete)
+    known = [saved for saved in complete if saved.layout != "files" or saved.name in reported]
+    return [saved for saved in known if not _is_best(saved.name) and saved.name != best]
 
 
 def _is_best(name: str) -> bool:
@@ -187,9 +188,7 @@ class Pruner:
         newest one still.
         """
         complete, known = self._list_complete(), set(self._read_reported())
-        ours = [saved for saved in complete if saved.layout != "files" or saved.name in known]
-        best = _read_best(self.folder, complete)
-        mine = [saved for saved in ours if not _is_best(saved.name) and saved.name != best]
+        mine = list_removable(self.folder, complete)
         split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in mine}
         least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
