@@ -278,7 +278,11 @@ def _update_listed_slot(
     slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
     if instance.terminal:
-        return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}", event.at)
+        reason = f"{lease.provider} reports {instance.detail or instance.state}"
+        if slot.phase == "booting" and not lease.protected:
+            note = MachineNote(event.at, lease.provider, "unusable", reason, instance.host)
+            state = dataclasses.replace(state, suspects=(*state.suspects, *([note] if note.is_known else [])))
+        return replace_machine(state, slot, reason, event.at)
     if lease.protected:
         is_running = phase == "booting" and instance.state == "running"
         return state.with_slot(dataclasses.replace(slot, phase="ready")) if is_running else state
@@ -295,7 +299,7 @@ def _update_listed_slot(
         replaced = replace_machine(state, slot, "; ".join(problems), event.at, "sold_otherwise")
         return _close_offer(replaced, slot)
     if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
-        state = state.with_slot(dataclasses.replace(slot, phase="ready"))
+        state = _mark_ready(state, slot)
     return state
 
 
@@ -404,8 +408,14 @@ def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, event: M
         state = dataclasses.replace(state, notes=(*state.notes, note))
     machines = lease.instance.machines if lease.instance else ()
     is_complete = sum(item.id in passed for item in machines) >= state.request.machines_per_order
-    lease = dataclasses.replace(lease, passed_members=passed, problems=())
-    return state.with_slot(dataclasses.replace(slot, phase="ready" if is_complete else "booting", lease=lease))
+    slot = dataclasses.replace(slot, lease=dataclasses.replace(lease, passed_members=passed, problems=()))
+    return _mark_ready(state, slot) if is_complete else state.with_slot(slot)
+
+
+def _mark_ready(state: PoolState, slot: MachineSlot) -> PoolState:
+    """Take a slot's order as usable: what ended by itself before was not ended by what all orders have in common."""
+    state = dataclasses.replace(state, notes=(*state.notes, *state.suspects), suspects=())
+    return state.with_slot(dataclasses.replace(slot, phase="ready"))
 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:

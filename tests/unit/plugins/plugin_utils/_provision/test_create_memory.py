@@ -95,6 +95,20 @@ def test_a_machine_is_known_by_its_gpus_where_the_offer_does_not_say_which_it_is
     assert world.lambda_.orders[1].offer.region == "us-west-1", "no more of an offer that sells it"
 
 
+def test_a_machine_that_ended_by_itself_is_noted_once_another_one_of_the_order_works() -> None:
+    """All of them end where the order's own image does."""
+    world = market("m-1", "m-2", "m-3")
+    world.lambda_.states = ["failed", "failed"]
+    assert world.create(1).failure == "" and hosts_of(world) == ["m-1", "m-2", "m-3"]
+    assert [(item.fault, item.host, item.detail) for item in world.notes] == [
+        ("unusable", "m-1", "lambda reports failed"),
+        ("unusable", "m-2", "lambda reports failed"),
+    ]
+    world = market("m-1", "m-2", "m-3")
+    world.lambda_.states = ["failed"] * 3
+    assert world.create(1).failure and world.notes == []
+
+
 def test_a_machine_of_a_complete_gang_is_kept_whatever_is_remembered_of_it() -> None:
     world = market("m-1")
     assert world.create(1).failure == ""
