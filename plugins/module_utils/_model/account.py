@@ -139,7 +139,7 @@ def build_spans(history: RunHistory, clock: AccountTimes) -> list[Span]:
     if not attempts and clock.admitted is not None:
         tape.run_to(clock.admitted, "queue")
     if attempts:
-        _account_tail(tape, history, parts, clock)
+        _account_tail(tape, history, parts, clock, usual)
     tape.run_to(clock.end, "unknown")
     return tape.spans
 
@@ -161,15 +161,19 @@ def _last_bucket(attempt: Attempt, readings: t.Sequence[StepReading], begin: Buc
     """Return what the time from the last step of an attempt to its end went to."""
     if not readings:
         return begin
-    if any(until is None for _since, until, _text in attempt.hangs):
+    if attempt.hangs_now:
         return "hang"
     return "stop" if attempt.cause in (None, "cancelled") else "detect"
 
 
 def _account_tail(
-    tape: _Tape, history: RunHistory, parts: t.Sequence[t.Sequence[StepReading]], clock: AccountTimes
+    tape: _Tape, history: RunHistory, parts: t.Sequence[t.Sequence[StepReading]], clock: AccountTimes, usual: float
 ) -> None:
-    """Account for what came after all that is known of the newest attempt."""
+    """Account for what came after all that is known of the newest attempt.
+
+    :param usual: seconds of a step, 0 where they are not known: what a step that is not over takes beyond it may be a
+        save, a slow step or a hang.
+    """
     newest, readings = history.attempts[-1], parts[-1]
     if not any(parts):
         return
@@ -181,8 +185,9 @@ def _account_tail(
     elif not readings:
         tape.run_to(clock.end, "start" if history.begins_start(newest) else "restart")
     else:
-        stands = history.judge_movement(clock.end - readings[-1].at) == "stalled"
-        tape.run_to(clock.end, "hang" if stands else "useful")
+        if newest.hangs_now or history.judge_movement(clock.end - readings[-1].at) == "stalled":
+            tape.run_to(clock.end, "hang")
+        tape.run_to(readings[-1].at + _SLOW * usual if usual else clock.end, "useful")
 
 
 def _account_steps(

@@ -75,6 +75,10 @@ class UnreachableError(NodeError):
     """The node did not answer over its connection; whether the request took effect is unknown."""
 
 
+class StoppedError(NodeError):
+    """A node is not started again: the run was stopped on it meanwhile."""
+
+
 class EmptiedError(NodeError):
     """The node answers, but what a run had on it is gone: its disk is new, or was emptied."""
 

@@ -59,24 +59,32 @@ class UnitEnd:
 class UnitReport:
     """A unit of a run on a node. ``generation`` is the first attempt of its start.
 
-    ``left``: how many processes of it run although its supervisor is gone.
+    ``left``: how many processes of it run although its supervisor is gone. ``stopping``: a controller has asked it to
+    stop since its start.
     """
 
     alive: bool = False
     end: UnitEnd | None = None
     generation: int | None = None
     left: int = 0
+    stopping: bool = False
 
     @property
     def is_lost(self) -> bool:
         """Whether its supervisor is gone without having ended it."""
         return not self.alive and self.end is None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its supervisor was killed after it was asked to stop, before it could say how it ended."""
+        return self.is_lost and self.stopping
+
     @classmethod
     def from_dict(cls, value: Values) -> UnitReport:
         """Return the unit of an agent's answer; what this version does not know is passed over."""
         end, left = _read(UnitEnd, value.get("exit")), value.get("left")
-        return cls(bool(value.get("alive")), end, value.get("generation"), left if isinstance(left, int) else 0)
+        number, stopping = left if isinstance(left, int) else 0, bool(value.get("stopping"))
+        return cls(bool(value.get("alive")), end, value.get("generation"), number, stopping)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

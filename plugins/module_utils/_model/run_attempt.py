@@ -111,6 +111,11 @@ class Attempt:
         elif isinstance(rank := line.get("rank"), int):
             self.standing.pop(rank, None)
 
+    @property
+    def hangs_now(self) -> bool:
+        """Return whether it was said that the gang hangs, and not that it continues."""
+        return any(until is None for _since, until, _text in self.hangs)
+
     def name_hang(self) -> hang.Hang | None:
         """Return which rank the others wait for, as far as their nodes see that; None where they are being stopped."""
         if any(end.exit_code == _STOPPED for end in self.exits.values()):

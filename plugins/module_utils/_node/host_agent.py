@@ -151,11 +151,13 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     The request (built in ``_hosts/gang.py``) has ``claim`` (the owner), ``trees``, ``files``, ``secrets``, ``write``
     (folders to test), ``store`` (a UnitSpec, on the first node), ``meet`` or ``reach`` (host_rendezvous.py), ``shared``
     (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails. ``again``: it was
-    started here before, and what runs of it stays when this fails; where not even the agent's program is left, the
-    answer is ``emptied``, and nothing was written.
+    started here before, and what runs of it stays when this fails. Where not even the agent's program is left, the
+    answer is ``emptied``, where it was stopped meanwhile ``stopped``, and nothing was written.
     """
     if request.get("again") and not pathlib.Path(request["program"], "run.py").exists():
         return {"program": request["program"], "emptied": True}
+    if _is_stopped_again(request):
+        return {"stopped": True}
     run = files.private_dir(_run_dir(request))
     host_log_follow.name_folder(run)
     refusal = _take_ownership(run, request["claim"])
@@ -166,6 +168,11 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
         mine = request["claim"]["owner"]
         op_stop({**request, "owner": mine, "forget": True, "within_s": 5, "remove": request.get("fresh")})
     return {"problem": problem, "program": request["program"], **({"fix": fix} if fix else {})}
+
+
+def _is_stopped_again(request: NodeRequest) -> bool:
+    """Return whether a node of a running gang is to be started again that somebody has stopped meanwhile."""
+    return bool(request.get("again")) and (_run_dir(request) / "units" / "agent" / "stop").exists()
 
 
 def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None, str]:
@@ -194,8 +201,10 @@ def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_start(request: NodeRequest) -> dict[str, t.Any]:
-    """Start the supervisor of ``spec`` (a UnitSpec), unless the unit is running."""
+    """Start the supervisor of ``spec`` (a UnitSpec), unless the unit is running, or (``again``) was stopped."""
     run = _run_dir(request)
+    if _is_stopped_again(request):
+        return {"stopped": True}
     shared_folder.forget(run)
     try:
         started = host_units.start_unit(request["spec"], pathlib.Path(request["program"]))

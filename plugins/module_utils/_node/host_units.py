@@ -119,16 +119,19 @@ def start_unit(spec: UnitSpec, program: pathlib.Path, *, wait: bool = True) -> b
 def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
     """Return the state of a unit.
 
-    ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child, generation}``: ``exit`` is what ``exit.json``
-    holds, ``child`` the pid of its process; both are None while there is none, as is all of a unit that never started.
+    ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child, generation, stopping}``: ``exit`` is what
+    ``exit.json`` holds, ``child`` the pid of its process; both are None while there is none, as is all of a unit that
+    never started. ``stopping``: whether a controller has asked it to stop since its start.
     """
     state = files.read_json(folder / "state.json") or {}
-    ending = files.read_json(folder / "exit.json")
     try:
         age = max(0.0, time.time() - (folder / "heartbeat").stat().st_mtime)
     except OSError:
         age = None
-    alive = processes.living_pid(state.get("supervisor")) is not None or (ending is None and _is_restarting(folder))
+    lives = processes.living_pid(state.get("supervisor")) is not None
+    # After that: a supervisor writes how its unit ended before it is gone.
+    stopping, ending = (folder / "stop").exists(), files.read_json(folder / "exit.json")
+    alive = lives or (ending is None and _is_restarting(folder))
     return {
         "alive": alive,
         "state": state.get("state"),
@@ -139,6 +142,7 @@ def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
         "lost": state.get("lost", 0),
         "child": processes.living_pid(state.get("child")),
         "generation": state.get("generation"),
+        "stopping": stopping,
     }
 
 
@@ -150,9 +154,10 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
     state = files.read_json(folder / "state.json") or {}
     spec = _read_spec(folder)
     pid = processes.living_pid(state.get("supervisor"))
-    if pid is not None:
-        # By this the supervisor tells a cancel from a node that shuts down.
+    if folder.is_dir() and not (folder / "exit.json").exists():
+        # By this the supervisor tells a cancel from a node that shuts down, and a follower one from a lost node.
         (folder / "stop").touch()
+    if pid is not None:
         processes.kill_all([pid], signal.SIGTERM)
         if not _wait_until(lambda: processes.living_pid(state.get("supervisor")) is None, within_s):
             processes.kill_all([pid])

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model import job_checkpoints
-from ...module_utils._model.errors import EmptiedError, MusterError
+from ...module_utils._model.errors import EmptiedError, MusterError, StoppedError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
 from . import agent_package, file_sync, send_progress
@@ -69,6 +69,7 @@ def prepare_gang(
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
     :raises EmptiedError: a node has not even the agent of a run that was started on it before (``again``).
+    :raises StoppedError: the run was stopped on a node that is to be started ``again``.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running, but for one
         that was started before (``again``).
     """
@@ -101,6 +102,7 @@ def prepare_gang(
         )
         if answer.get("emptied"):
             raise EmptiedError(remote.name, f"nothing of run {run_id} is left on it")
+        _require_unstopped(remote, run_id, answer)
 
     # Files first, on all nodes, so that no node waits for a peer whose files are still being sent.
     for work in (send, place):
@@ -149,13 +151,16 @@ def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMe
 def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False, again: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 
+    :raises StoppedError: the run was stopped on a node that is to be started ``again``.
     :raises MusterError: the reason of the first node that failed; all others were stopped again, unless ``again``.
     """
     by_name = {member.remote.name: member for member in members}
 
     def work(remote: NodeClient) -> bool:
         spec = _with_program(by_name[remote.name].spec, str(remote.program))
-        return bool(remote.call("start", run_id=run_id, program=remote.program, spec=spec)["started"])
+        answer = remote.call("start", run_id=run_id, program=remote.program, spec=spec, again=again)
+        _require_unstopped(remote, run_id, answer)
+        return bool(answer["started"])
 
     started, errors = on_each_node([member.remote for member in members], work)
     if errors:
@@ -163,6 +168,11 @@ def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = Fa
             undo_start([member.remote for member in members], run_id, fresh=fresh)
         raise most_telling_error(errors)
     return sorted(name for name, new in started.items() if new)
+
+
+def _require_unstopped(remote: NodeClient, run_id: str, answer: NodeObject) -> None:
+    if answer.get("stopped"):
+        raise StoppedError(remote.name, f"run {run_id} was stopped on it")
 
 
 def take_over_run(remotes: t.Sequence[NodeClient], run_id: str, ownership: NodeObject) -> None:

@@ -159,9 +159,9 @@ class PoolState:
     ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
     ``order_counts`` how often each was. ``memory`` is of the machines of earlier calls, and ``notes`` what this one
     adds; ``suspects`` are of machines that ended by themselves, which may be due to the order: they become notes once
-    another machine of it is ready. ``abandoned_tokens`` are of orders that no slot waits for: what appears under them is deleted.
-    ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals for the pace
-    in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
+    another machine of it is ready. ``abandoned_tokens`` are of orders that no slot waits for: what appears under them
+    is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals for
+    the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
     ``listing_problems`` holds why a provider cannot be listed at the moment, ``in_flight`` the keys of the actions
     that have no answer yet. ``clock_offsets`` is how many seconds the clocks of APIs are ahead of this one, by
     provider.

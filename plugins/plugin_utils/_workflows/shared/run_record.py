@@ -36,6 +36,7 @@ from ....module_utils._node import files
 Prices = t.Mapping[str, float | None]
 # Seconds.
 _ACCOUNT_S = 60.0
+_HANGING_S = 5.0
 
 
 def format_time(at: float | None) -> str | None:
@@ -144,10 +145,11 @@ def _update_account(record: RunRecord, story: RunHistory, prices: Prices, now: f
     """Return where the time of a run went: at its end, and before every minute, of long runs more seldom.
 
     It goes through all steps, in 10 microseconds each: that is to take a hundredth of the time of a follower. Of a
-    young run, whose shares move fast, it is not older than a tenth of the run.
+    young run, whose shares move fast, it is not older than a tenth of the run, and of one that hangs than a few seconds.
     """
     young_s = max(0.0, now - _seconds(record.submitted_at)) / 10
-    known, every_s = record.account, max(min(_ACCOUNT_S, young_s), len(story.readings) / 1000)
+    most_s = _HANGING_S if story.attempts and story.attempts[-1].hangs_now else _ACCOUNT_S
+    known, every_s = record.account, max(min(most_s, young_s), len(story.readings) / 1000)
     if known is not None and not record.is_ended and 0 <= now - _seconds(known.at) < every_s:
         return known
     clock = read_clock(record, now)

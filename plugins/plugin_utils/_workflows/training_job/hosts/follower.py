@@ -13,7 +13,7 @@ import typing as t
 
 from .....module_utils._model import drill as drills
 from .....module_utils._model import error_line
-from .....module_utils._model.errors import EmptiedError, MusterError
+from .....module_utils._model.errors import EmptiedError, MusterError, StoppedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.node_report import UnitEnd, UnitReport
@@ -33,6 +33,8 @@ _IDLE_S = 1.0
 _SILENT_S = 10
 _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
+# The exit code of a run that is cancelled: 128 + SIGTERM.
+_STOPPED: t.Final = 143
 _GONE = "the gang did not come back"
 # How a launcher ends because of what those of other nodes did.
 _UNFORMED: t.Final = {
@@ -145,6 +147,11 @@ class HostsFollower(Follower):
         """Return the agent of a node; one that was not heard of is not alive and has no end."""
         return self.units.get(node, {}).get("agent", UnitReport())
 
+    def _end_of(self, node: str) -> UnitEnd | None:
+        """Return how the agent of a node ended, None while it has not; one that was stopped may not have said it."""
+        agent = self._agent_of(node)
+        return UnitEnd("cancelled", agent.generation, _STOPPED, time.time()) if agent.is_stopped else agent.end
+
     def catch_up(self) -> RunOutcome | None:
         """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
         self.drain()
@@ -194,7 +201,7 @@ class HostsFollower(Follower):
 
     def ended_at(self) -> float | None:
         """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""
-        ends = [self._agent_of(node).end for node in self._deciding_nodes()]
+        ends = [self._end_of(node) for node in self._deciding_nodes()]
         if all(ends):
             return max((end.at for end in ends if end), default=None)
         outcome = self._outcome()
@@ -242,6 +249,9 @@ class HostsFollower(Follower):
             self.restart(self.remotes[node])
         except EmptiedError:
             self.emptied = self.emptied or node
+        except StoppedError:
+            # Between the look and the start: the next look shows its end.
+            self.progress.say(f"{node}: the run was stopped there meanwhile; it is not started again")
         except MusterError as exc:
             self.unstarted[node] = f"it could not be started again: {exc.message}"
             self.progress.say(f"{node}: the run could not be started again: {exc}")
@@ -249,17 +259,23 @@ class HostsFollower(Follower):
         self.units[node] = {}
 
     def _list_dead(self, node: str) -> list[str]:
-        """Return the units of a node that are gone without having ended, or that the agent beside them cannot miss."""
+        """Return the units of a node that are gone without having ended, or that the agent beside them cannot miss.
+
+        What was asked to stop is none, and neither is an agent that has written its end and is not gone yet.
+        """
         units, agent = self.units.get(node, {}), self._agent_of(node)
+        if agent.stopping:
+            return []
+        is_working = agent.alive and agent.end is None
         return [
             name
             for name, unit in units.items()
-            if unit.is_lost or (agent.alive and unit.end is not None and unit.end.exit_code != 0)
+            if unit.is_lost or (is_working and unit.end is not None and unit.end.exit_code != 0)
         ]
 
     def _outcome(self) -> RunOutcome | None:
         """Return the outcome when the run has ended or must end."""
-        ended = {node: end for node in self.units if (end := self._agent_of(node).end)}
+        ended = {node: end for node in self.units if (end := self._end_of(node))}
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
@@ -341,7 +357,7 @@ class HostsFollower(Follower):
         """Return the end of a cancelled run with all nodes on which it was stopped, as far as they have said so."""
         if outcome.cause != "cancelled":
             return outcome
-        ends = {node: self._agent_of(node).end for node in self.remotes}
+        ends = {node: self._end_of(node) for node in self.remotes}
         names = ", ".join(node for node, end in ends.items() if end is not None and end.cause == "cancelled")
         return dataclasses.replace(outcome, detail=f"stopped on {names}")
 

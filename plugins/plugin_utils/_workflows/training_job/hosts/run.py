@@ -53,6 +53,8 @@ if t.TYPE_CHECKING:
 _EXTEND = "Set extend: true (muster_extend) to continue it from its checkpoints, or name another run_id (muster_run_id)"
 # How long a follower may take to record the end of a run that was stopped.
 _FOLLOWER_S = 10.0
+# How often a cancel looks at most whether what it stopped is still stopped.
+_LOOKS = 4
 
 
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
@@ -172,7 +174,7 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Stop a run on all its nodes; a run that has ended keeps its outcome, and only what is left of it is stopped."""
     # Late: a start need not wait for what explains an end.
-    from .refresh import refresh_record, wait_for_follower
+    from .refresh import refresh_record
 
     run_id = record.run_id
     folder = home.run_folder(run_id)
@@ -187,16 +189,9 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     was_ended = record.is_ended
     for remote in present:
         remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
-    grace = read_grace_s(record.job)
     if not was_ended:
         _keep_stacks(request, folder, current, run_id)
-    answers, failed = gang.stop_gang(present, run_id, grace + 20)
-    errors.update(failed)
-    stopped = any(answer["stopped"] for answer in answers.values())
-    if errors and not record.is_ended:
-        raise _half_cancelled(run_id, sorted(answers), errors)
-    _require_gone(run_id, answers)
-    record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
+    record, stopped = _stop_all(home, record, present, errors, lambda known: refresh(known, progress=request.progress))
     if not record.is_ended:
         record, _unused = record_cancelled(folder, record, request.progress)
     if errors:
@@ -213,6 +208,36 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         build_cancel_result(record, folder, changed=stopped or not was_ended),
         str(record.outcome),
     )
+
+
+def _stop_all(
+    home: StateHome,
+    record: RunRecord,
+    remotes: t.Sequence[NodeClient],
+    errors: dict[str, MusterError],
+    refresh: t.Callable[[RunRecord], RunRecord],
+) -> tuple[RunRecord, bool]:
+    """Stop a run on these nodes until nothing of it is there; return its record, and whether anything was stopped.
+
+    :param errors: those of nodes so far; more are added.
+    :raises MusterError: where it is still running, or may be.
+    """
+    from .refresh import wait_for_follower
+
+    stopped, run_id, grace = False, record.run_id, read_grace_s(record.job)
+    for _look in range(_LOOKS):
+        answers, failed = gang.stop_gang(remotes, run_id, grace + 20)
+        errors.update(failed)
+        if errors and not record.is_ended:
+            raise _half_cancelled(run_id, sorted(answers), errors)
+        _require_gone(run_id, answers)
+        record = refresh(wait_for_follower(home, record, _FOLLOWER_S))
+        # Its follower may have started a node again that it took for lost, just before it knew of the cancel.
+        if not any(answer["stopped"] for answer in answers.values()):
+            return record, stopped
+        stopped = True
+    problem = f"run {run_id} was stopped {_LOOKS} times, and was started again each time"
+    raise MusterError(problem, "End the train command that follows it, then run cancel again")
 
 
 def _check_cancel(

@@ -253,10 +253,23 @@ def test_a_run_that_is_running_is_accounted_for_until_now() -> None:
     run.submit()
     run.begin()
     run.train(100)
-    spans = account.build_spans(run.history(), account.AccountTimes(run.begun, None, run.now + 10.0, is_over=False))
-    assert spans[-1].bucket == "useful" and spans[-1].end == run.now + 10.0
-    spans = account.build_spans(run.history(), account.AccountTimes(run.begun, None, run.now + 600.0, is_over=False))
-    assert spans[-1].bucket == "hang"
+
+    def read(after_s: float, history: RunHistory | None = None) -> list[account.Span]:
+        clock = account.AccountTimes(run.begun, None, run.now + after_s, is_over=False)
+        return account.build_spans(history or run.history(), clock)
+
+    spans = read(STEP_S)
+    assert spans[-1].bucket == "useful" and spans[-1].end == run.now + STEP_S
+    # A step that takes longer may be a save, or the first seconds of a hang.
+    spans = read(10.0)
+    assert spans[-1].bucket == "unknown" and spans[-1].end - spans[-1].start == pytest.approx(
+        10 - 1.25 * STEP_S, abs=0.1
+    )
+    assert read(600.0)[-1].bucket == "hang"
+    hanging = run.history()
+    hanging.event({"kind": "hang", "at": run.now + 9.0, "since": run.now + 0.5, "detail": "rank 1"})
+    spans = read(10.0, hanging)
+    assert spans[-1].bucket == "hang" and spans[-1].start == pytest.approx(run.now, abs=STEP_S)
 
 
 def test_a_run_that_is_continued_waits_in_its_queue_after_it_had_ended() -> None:

@@ -111,7 +111,32 @@ def test_the_status_of_a_unit_that_never_was_is_all_unknown(tmp_path: pathlib.Pa
         "lost": 0,
         "child": None,
         "generation": None,
+        "stopping": False,
     }
+
+
+def test_a_supervisor_that_ends_while_its_status_is_read_is_not_lost(
+    lab: NodeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lab.root / "unit"
+    folder.mkdir()
+
+    def end(_identity: object) -> None:
+        (folder / "exit.json").write_text('{"exit_code": 143, "cause": "cancelled"}')
+
+    monkeypatch.setattr(host_units.processes, "living_pid", end)
+    status = host_units.unit_status(folder)
+    assert (status["alive"], status["exit"]["cause"]) == (False, "cancelled")
+
+
+def test_a_unit_whose_supervisor_is_gone_is_marked_as_stopped_and_one_that_has_ended_is_not(lab: NodeLab) -> None:
+    gone, ended = lab.root / "gone", lab.root / "ended"
+    for folder in (gone, ended):
+        folder.mkdir()
+    (ended / "exit.json").write_text('{"exit_code": 0}')
+    for folder in (gone, ended):
+        assert host_units.stop_unit(folder, 0.0) == []
+    assert host_units.unit_status(gone)["stopping"] and not host_units.unit_status(ended)["stopping"]
 
 
 def test_a_heartbeat_from_the_future_is_not_negative(tmp_path: pathlib.Path) -> None:

@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     EmptiedError,
     MusterError,
     NodeError,
+    StoppedError,
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
@@ -115,6 +116,24 @@ def test_a_run_is_not_started_again_on_a_node_that_was_emptied(lab: NodeLab) -> 
     with pytest.raises(EmptiedError, match="nothing of run"):
         gang.prepare_gang([one], [], CLAIM, RUN, again=True)
     assert names(lab, "a") == []
+
+
+def test_a_node_is_not_started_again_once_the_run_was_stopped_on_it(lab: NodeLab) -> None:
+    """A follower may have seen it gone just before; the same command starts it anew."""
+    one = member(lab, "a")
+    gang.prepare_gang([one], [], CLAIM, RUN)
+    assert gang.start_gang([one], RUN) == ["a"]
+    gang.stop_gang([one.remote], RUN, 5)
+    for again in (
+        lambda: gang.prepare_gang([one], [], CLAIM, RUN, again=True),
+        lambda: gang.start_gang([one], RUN, again=True),
+    ):
+        with pytest.raises(StoppedError, match=f"^a: run {RUN} was stopped on it$"):
+            again()
+    assert lab.left() == {}
+    gang.prepare_gang([one], [], CLAIM, RUN)
+    assert gang.start_gang([one], RUN) == ["a"]
+    gang.undo_start([one.remote], RUN, fresh=False)
 
 
 def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) -> None:

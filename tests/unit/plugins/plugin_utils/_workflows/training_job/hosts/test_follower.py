@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     EmptiedError,
     MusterError,
     NodeError,
+    StoppedError,
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
@@ -398,6 +399,37 @@ def test_units_whose_supervisor_is_gone_are_started_again(world: World, budget: 
     assert world.run(news("a", gone), old, *good, restart={"max_lost_nodes": budget}).outcome == "succeeded"
     assert world.restarted == ["a"] and "a: not running: agent, store; starting again" in world.said
     assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "not running: agent, store"
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        # It has written its end, and its process is not gone yet.
+        {"alive": True, "exit": {"at": T0, "exit_code": 143, "cause": "cancelled"}, "stopping": True},
+        {"alive": True, "exit": {"at": T0, "exit_code": 143, "cause": "cancelled"}},
+        # It was killed before it could write one.
+        {"alive": False, "exit": None, "stopping": True},
+    ],
+)
+def test_a_node_that_a_cancel_stops_is_not_started_again(world: World, agent: Dict) -> None:
+    found = world.run(news("b"), news("a", {"agent": agent}), restart={"max_lost_nodes": 2})
+    assert (found.outcome, found.cause, found.detail) == ("cancelled", "cancelled", "stopped on a")
+    assert world.restarted == [] and not [line for line in world.said if "starting again" in line]
+
+
+def test_what_a_cancel_stops_before_its_agent_has_ended_is_not_started_again(world: World) -> None:
+    """Its ranks may save for a while, and the store is gone."""
+    units = {"agent": {"alive": True, "exit": None, "stopping": True}, "store": {"alive": False, "exit": None}}
+    cancelled = news("a", unit(exit_code=143, cause="cancelled"))
+    assert world.run(news("b"), news("a", units), cancelled).outcome == "cancelled"
+    assert world.restarted == []
+
+
+def test_a_node_that_was_stopped_between_the_look_and_the_start_is_left(world: World) -> None:
+    world.problem = StoppedError("b", "run x-1 was stopped on it")
+    found = world.run(news("b", unit(alive=False)), news("b", unit(exit_code=143, cause="cancelled")))
+    assert found.outcome == "cancelled" and world.restarted == ["b"]
+    assert "b: the run was stopped there meanwhile; it is not started again" in world.said
 
 
 def test_a_restart_that_finds_an_emptied_machine_ends_the_run_at_once(world: World) -> None:

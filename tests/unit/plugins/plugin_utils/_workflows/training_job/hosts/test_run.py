@@ -210,6 +210,34 @@ def test_a_cancel_that_leaves_processes_is_not_recorded_and_names_them(
     assert world.play(None, state="cancelled")["run"]["outcome"] == "cancelled" and gone(world)
 
 
+def test_a_cancel_ends_what_its_follower_started_again_meanwhile(
+    world: RunWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.play(world.job(*waiting(world)), wait=False)
+    real, calls = gang.stop_gang, list[int]()
+
+    def stop(remotes: t.Any, run_id: str, within_s: float) -> t.Any:
+        calls.append(1)
+        answers, errors = real(remotes, run_id, within_s)
+        return (
+            ({node: {**answer, "stopped": True} for node, answer in answers.items()}, errors)
+            if endless
+            else (
+                answers,
+                errors,
+            )
+        )
+
+    endless = True
+    with monkeypatch.context() as busy:
+        busy.setattr(gang, "stop_gang", stop)
+        with pytest.raises(MusterError, match="was stopped 4 times, and was started again each time. End the train"):
+            world.play(None, state="cancelled")
+        endless = False
+        assert world.play(None, state="cancelled")["run"]["outcome"] == "cancelled"
+    assert len(calls) > 4 and gone(world)
+
+
 def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
     found = world.play(world.job(*waiting(world)), wait=False)
     assert found["changed"] is True and found["run"]["state"] == "starting"
