@@ -49,6 +49,11 @@ class Place(t.NamedTuple):
     def __str__(self) -> str:
         return f"{self.path.rpartition('/')[2]}:{self.line} ({self.name})"
 
+    @property
+    def on_any_node(self) -> tuple[str, str, int]:
+        """Return what tells it from other lines on all nodes: each may have the program in a folder of its own."""
+        return self.name, self.path.rpartition("/")[2], self.line
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
@@ -188,7 +193,7 @@ def _group(items: t.Iterable[Standing]) -> list[list[Standing]]:
     groups: dict[tuple[object, ...], list[Standing]] = {}
     for item in sorted(items, key=lambda one: one.rank):
         # Ranks that wait in a collective of one name by two lines of a program do not meet.
-        groups.setdefault((item.operation, item.place), []).append(item)
+        groups.setdefault((item.operation, item.place and item.place.on_any_node), []).append(item)
     return sorted(groups.values(), key=len, reverse=True)
 
 

@@ -70,7 +70,8 @@ def _list_places(seen: t.Mapping[int, Standing]) -> t.Iterator[str]:
     """Yield one line for each place at which ranks are, with the frames that differ from their program's line."""
     groups: dict[tuple[object, ...], list[Standing]] = {}
     for item in seen.values():
-        groups.setdefault((item.frames[:1], item.operation, item.place, item.problem), []).append(item)
+        places = [place and place.on_any_node for place in (*item.frames[:1], item.place)]
+        groups.setdefault((*places, item.operation, item.problem), []).append(item)
     for group in sorted(groups.values(), key=lambda one: (-len(one), one[0].rank)):
         first = group[0]
         inner = f", in {first.frames[0]}" if first.frames and first.frames[0] != first.place else ""

@@ -73,6 +73,16 @@ def test_of_ranks_that_all_wait_those_in_another_operation_are_named() -> None:
     assert [item.rank for item in name(waits(0), waits(1), waits(2, place=LOOP)).culprits] == [2]
 
 
+def test_one_line_of_a_program_is_one_on_nodes_that_have_it_in_other_folders() -> None:
+    """Each home, and each node of a test, is another path: ranks that wait at one line wait for the same."""
+    here, there = (Place("step", f"/home/{user}/runs/r/code/train.py", 30) for user in "ab")
+    hang = name(waits(0, place=here), waits(1, place=here), waits(2, place=there))
+    assert not hang.culprits and not hang.is_certain
+    assert hang.text == "no rank is seen that the others wait for; ranks 0-2 wait in all_reduce at train.py:30 (step)"
+    hang = name(waits(0, "init_process_group", here), waits(1, "init_process_group", there))
+    assert not hang.is_certain
+
+
 def test_of_two_ranks_in_two_operations_none_is_called_the_wrong_one() -> None:
     hang = name(waits(0), waits(1, "broadcast", DATA))
     assert (
