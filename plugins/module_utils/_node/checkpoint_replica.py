@@ -136,7 +136,8 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
     node, detail = line.get("node"), line.get("detail")
     if line.get("kind") == "checkpoint_replicated":
         size = f"{line['bytes'] / 1e6:.1f} MB in {line['seconds']:.1f} s"
-        return f"{node} has a copy of {line['source']}'s checkpoint {detail} ({size}), and will have the newer ones"
+        saved = f"what {line['source']} saved, of {detail} first ({size})"
+        return f"{node} has a copy of {saved}, and of the newer ones later"
     if line.get("kind") == "checkpoint_not_replicated":
         source = line.get("source")
         return f"warning: {node} cannot copy what {source} alone saves, and would be lost with {source}: {detail}"

@@ -51,13 +51,19 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
 
 
 def list_removable(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
-    """Return those that ``checkpoints.keep`` may remove: of no known layout they must have been reported.
+    """Return those that ``checkpoints.keep`` may remove, as far as they are beyond it.
 
     What a program calls its best one stays: it is old by nature, and the only one of its kind.
     """
-    reported, best = set(_read_names(folder / _REPORTED)), _read_best(folder, complete)
+    best = _read_best(folder, complete)
+    return [saved for saved in _list_counted(folder, complete) if saved.name != best]
+
+
+def _list_counted(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
+    """Return those that ``checkpoints.keep`` counts: of no known layout they must have been reported."""
+    reported = set(_read_names(folder / _REPORTED))
     known = [saved for saved in complete if saved.layout != "files" or saved.name in reported]
-    return [saved for saved in known if not _is_best(saved.name) and saved.name != best]
+    return [saved for saved in known if not _is_best(saved.name)]
 
 
 def _is_best(name: str) -> bool:
@@ -188,11 +194,12 @@ class Pruner:
         newest one still.
         """
         complete, known = self._list_complete(), set(self._read_reported())
-        mine = list_removable(self.folder, complete)
-        split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in mine}
+        counted = _list_counted(self.folder, complete)
+        split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in counted}
         least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
-        old = [saved for saved in mine if split[saved.name][0] not in kept]
+        removable = list_removable(self.folder, complete)
+        old = [saved for saved in removable if split[saved.name][0] not in kept]
         used = set() if last else set(_read_names(self.folder / _RESUMED))
         beyond = [saved for saved in old if saved != complete[0] and saved.name not in {self.held(), *used}]
         removed = [saved.name for saved in beyond if _remove(self.folder / saved.name)]

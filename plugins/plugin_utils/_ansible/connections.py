@@ -28,6 +28,7 @@ _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent"
 # A host that has sent nothing for 20 seconds is not there: 3 questions, 5 seconds apart, and 5 for the last answer.
 _PASSWORD_FIX = "Give it with --ask-become-pass, or let the user become root without a password"
 # Ansible's error where ssh ended while it was given data: what ssh itself said is not in it.
+_KEY_OPTIONS = ("HostKeyAlias", "UserKnownHostsFile")
 _HIDES_SSH = "Data could not be sent to remote host"
 _KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
@@ -176,20 +177,46 @@ def _what_ssh_says(connection: t.Any) -> str:
     return to_text(err, errors="surrogate_or_replace").strip() if code == 255 else ""
 
 
-def _place(connection: t.Any) -> tuple[str, str | None]:
-    """Return the address and the port that a connection was opened to."""
+class Place(t.NamedTuple):
+    """Where a connection was opened to. ``port``: None for ssh's own.
+
+    ``alias`` and ``known_hosts``: under which name, and in which file, ssh looks for the key of the host; empty where
+    its arguments do not say it.
+    """
+
+    address: str = "ADDRESS"
+    port: str | None = None
+    alias: str = ""
+    known_hosts: str = ""
+
+    def describe_scan(self) -> str:
+        """Return the command that adds the key of the host to where ssh looks for it."""
+        rename = f" | sed 's/^[^ ]*/{self.alias}/'" if self.alias else ""
+        scan = f"ssh-keyscan {f'-p {self.port} ' if self.port else ''}{self.address}"
+        return f"{scan}{rename} >> {self.known_hosts or '~/.ssh/known_hosts'}"
+
+
+_ANYWHERE: t.Final = Place()
+
+
+def _place(connection: t.Any) -> Place:
+    """Return where a connection was opened to."""
     try:
         port = connection.get_option("port")
-        return str(connection.get_option("host") or "ADDRESS"), str(port) if port and int(port) != 22 else None
+        words = [str(connection.get_option(f"ssh_{kind}args") or "") for kind in ("", "common_", "extra_")]
+        given = [re.search(rf"\b{name}[= ]\s*([^\s'\"]+)", " ".join(words)) for name in _KEY_OPTIONS]
+        alias, known_hosts = (found[1] if found else "" for found in given)
+        address = str(connection.get_option("host") or "ADDRESS")
+        return Place(address, str(port) if port and int(port) != 22 else None, alias, known_hosts)
     except (KeyError, ValueError, AnsibleError):
-        return "ADDRESS", None
+        return _ANYWHERE
 
 
-def explain_ssh(text: str, telling: int, place: tuple[str, str | None] = ("ADDRESS", None)) -> tuple[str, str]:
+def explain_ssh(text: str, telling: int, place: Place = _ANYWHERE) -> tuple[str, str]:
     """Return what ssh says about a connection that failed, and what to do: (problem, fix).
 
     :param telling: the index of the line that says it, where it is none of the known cases.
-    :param place: address and port that were meant, for where ssh does not name them; None for its own port.
+    :param place: where it was opened to, for where ssh does not name that.
     """
     if "IDENTIFICATION HAS CHANGED" in text:
         found = re.search(r"host key for (\S+) has changed", text)
@@ -198,9 +225,9 @@ def explain_ssh(text: str, telling: int, place: tuple[str, str | None] = ("ADDRE
         return "its SSH host key has changed, another machine may have this address", f"{fix} (ssh-keyscan)"
     if "Host key verification failed" in text:
         found = re.search(r"host key is known for \[?([^\s\]]+)(?:\]:(\d+))? and", text)
-        address, port = found.groups() if found else place
-        scan = f"ssh-keyscan {f'-p {port} ' if port else ''}{address} >> ~/.ssh/known_hosts"
-        return "its SSH host key is not known", f"Compare and add it: {scan}"
+        if found and not place.alias:
+            place = place._replace(address=found[1], port=found[2])
+        return "its SSH host key is not known", f"Compare and add it: {place.describe_scan()}"
     if "waiting for privilege escalation prompt" in text:
         # It was not asked for a password: nothing came at all.
         fix = (

@@ -145,7 +145,7 @@ def _update_account(record: RunRecord, story: RunHistory, prices: Prices, now: f
     """Return where the time of a run went: at its end, and before every minute, of long runs more seldom.
 
     It goes through all steps, in 10 microseconds each: that is to take a hundredth of the time of a follower. Of a
-    young run, whose shares move fast, it is not older than a tenth of the run, and of one that hangs than a few seconds.
+    young run, whose shares move fast, it is not older than a tenth of the run; of one that hangs, than a few seconds.
     """
     young_s = max(0.0, now - _seconds(record.submitted_at)) / 10
     most_s = _HANGING_S if story.attempts and story.attempts[-1].hangs_now else _ACCOUNT_S

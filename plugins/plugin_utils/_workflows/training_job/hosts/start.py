@@ -90,7 +90,10 @@ def start_or_join(
     cluster = request.options["cluster"]
     with say_if_killed(commands.describe_left(current, commands.STARTING, cluster)):
         if missing:
-            if not lives:
+            if lives:
+                names = ", ".join(member.remote.name for member in missing)
+                request.progress.say(f"{names}: not running: agent; starting again")
+            else:
                 prices = {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
                 nodes = run_record.describe_nodes(current.hosts, prices, current.leases)
                 line = {"at": time.time(), "kind": "submitted", "attempt": attempt, "nodes": nodes}

@@ -181,7 +181,7 @@ def test_without_the_option_nothing_starts(gang: Gang, every: int | None) -> Non
                 "bytes": 4e6,
                 "seconds": 0.5,
             },
-            "b has a copy of a's checkpoint c.pt (4.0 MB in 0.5 s), and will have the newer ones",
+            "b has a copy of what a saved, of c.pt first (4.0 MB in 0.5 s), and of the newer ones later",
         ),
         (
             {"kind": "checkpoint_not_replicated", "node": "b", "source": "a", "detail": "no room"},

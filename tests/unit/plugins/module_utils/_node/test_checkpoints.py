@@ -245,20 +245,34 @@ def test_what_a_program_calls_its_best_one_stays(tmp_path: pathlib.Path, name: s
     assert names(tmp_path) == sorted([name, "b.ckpt"])
 
 
+@pytest.mark.parametrize(("best", "removed"), [(40, [10, 20]), (30, [10, 20]), (10, [20])])
+def test_the_best_of_transformers_counts_as_one_of_those_that_are_kept(
+    tmp_path: pathlib.Path, best: int, removed: list[int]
+) -> None:
+    folder = save_trainer(tmp_path, (10, 20, 30, 40), best)
+    look = checkpoints.Pruner(folder, "auto", 2, leads=True, metrics=tmp_path / "metrics.jsonl")
+    assert sorted(look.step(last=True)) == [f"checkpoint-{step}" for step in removed]
+
+
 def test_the_checkpoint_that_transformers_loads_at_its_end_stays(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "c"
-    for step in (10, 20, 30):
-        place = folder / f"checkpoint-{step}"
-        place.mkdir(parents=True)
-        (place / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-        state = {"global_step": step, "best_model_checkpoint": str(folder / "checkpoint-10")}
-        (place / "trainer_state.json").write_text(json.dumps(state))
-        for path in (*place.iterdir(), place):
-            os.utime(path, (step, step))
-    (tmp_path / "metrics.jsonl").touch()
+    folder = save_trainer(tmp_path, (10, 20, 30), 10)
     look = checkpoints.Pruner(folder, "auto", 1, leads=True, metrics=tmp_path / "metrics.jsonl")
     assert look.step(last=True) == ["checkpoint-20"]
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-30"]
     # A state that is torn, or names none, protects none.
     (folder / "checkpoint-30" / "trainer_state.json").write_text('{"best_model_checkpoint": null}')
     assert look.step(last=True) == ["checkpoint-10"]
+
+
+def save_trainer(tmp_path: pathlib.Path, steps: t.Sequence[int], best: int) -> pathlib.Path:
+    folder = tmp_path / "c"
+    for step in steps:
+        place = folder / f"checkpoint-{step}"
+        place.mkdir(parents=True)
+        (place / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+        state = {"global_step": step, "best_model_checkpoint": str(folder / f"checkpoint-{best}")}
+        (place / "trainer_state.json").write_text(json.dumps(state))
+        for path in (*place.iterdir(), place):
+            os.utime(path, (step, step))
+    (tmp_path / "metrics.jsonl").touch()
+    return folder

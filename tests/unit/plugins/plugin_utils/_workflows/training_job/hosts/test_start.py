@@ -163,6 +163,7 @@ def test_only_the_missing_node_of_a_running_gang_is_started(nodes: Gang) -> None
     assert nodes.play(plan, make_record(plan))["changed"] is True
     assert nodes.calls == [("prepare", "b", False), ("start", "b", False)] and nodes.events()[0] == "started"
     assert nodes.members == [{"meet": None, "reach": None}], "its peers no longer wait for it"
+    assert "b: not running: agent; starting again" in nodes.said.lines
 
 
 def test_under_mpirun_a_gang_without_one_part_is_started_as_a_whole(nodes: Gang) -> None:
