@@ -75,7 +75,7 @@ class UnreachableError(NodeError):
     """The node did not answer over its connection; whether the request took effect is unknown."""
 
 
-class StoppedError(NodeError):
+class StoppedNodeError(NodeError):
     """A node is not started again: the run was stopped on it meanwhile."""
 
 

@@ -171,7 +171,7 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _is_stopped_again(request: NodeRequest) -> bool:
-    """Return whether a node of a running gang is to be started again that somebody has stopped meanwhile."""
+    """Return whether a node of a running gang is to be started again on which it was stopped meanwhile."""
     return bool(request.get("again")) and (_run_dir(request) / "units" / "agent" / "stop").exists()
 
 

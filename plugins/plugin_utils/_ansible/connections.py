@@ -177,7 +177,7 @@ def _what_ssh_says(connection: t.Any) -> str:
     return to_text(err, errors="surrogate_or_replace").strip() if code == 255 else ""
 
 
-class Place(t.NamedTuple):
+class SshTarget(t.NamedTuple):
     """Where a connection was opened to. ``port``: None for ssh's own.
 
     ``alias`` and ``known_hosts``: under which name, and in which file, ssh looks for the key of the host; empty where
@@ -196,10 +196,10 @@ class Place(t.NamedTuple):
         return f"{scan}{rename} >> {self.known_hosts or '~/.ssh/known_hosts'}"
 
 
-_ANYWHERE: t.Final = Place()
+_ANYWHERE: t.Final = SshTarget()
 
 
-def _place(connection: t.Any) -> Place:
+def _place(connection: t.Any) -> SshTarget:
     """Return where a connection was opened to."""
     try:
         port = connection.get_option("port")
@@ -207,12 +207,12 @@ def _place(connection: t.Any) -> Place:
         given = [re.search(rf"\b{name}[= ]\s*([^\s'\"]+)", " ".join(words)) for name in _KEY_OPTIONS]
         alias, known_hosts = (found[1] if found else "" for found in given)
         address = str(connection.get_option("host") or "ADDRESS")
-        return Place(address, str(port) if port and int(port) != 22 else None, alias, known_hosts)
+        return SshTarget(address, str(port) if port and int(port) != 22 else None, alias, known_hosts)
     except (KeyError, ValueError, AnsibleError):
         return _ANYWHERE
 
 
-def explain_ssh(text: str, telling: int, place: Place = _ANYWHERE) -> tuple[str, str]:
+def explain_ssh(text: str, telling: int, place: SshTarget = _ANYWHERE) -> tuple[str, str]:
     """Return what ssh says about a connection that failed, and what to do: (problem, fix).
 
     :param telling: the index of the line that says it, where it is none of the known cases.

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model import job_checkpoints
-from ...module_utils._model.errors import EmptiedError, MusterError, StoppedError
+from ...module_utils._model.errors import EmptiedError, MusterError, StoppedNodeError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
 from . import agent_package, file_sync, send_progress
@@ -69,7 +69,7 @@ def prepare_gang(
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
     :raises EmptiedError: a node has not even the agent of a run that was started on it before (``again``).
-    :raises StoppedError: the run was stopped on a node that is to be started ``again``.
+    :raises StoppedNodeError: the run was stopped on a node that is to be started ``again``.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running, but for one
         that was started before (``again``).
     """
@@ -151,7 +151,7 @@ def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMe
 def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False, again: bool = False) -> list[str]:
     """Start every agent; return the names of the nodes on which it was not running before.
 
-    :raises StoppedError: the run was stopped on a node that is to be started ``again``.
+    :raises StoppedNodeError: the run was stopped on a node that is to be started ``again``.
     :raises MusterError: the reason of the first node that failed; all others were stopped again, unless ``again``.
     """
     by_name = {member.remote.name: member for member in members}
@@ -172,7 +172,7 @@ def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = Fa
 
 def _require_unstopped(remote: NodeClient, run_id: str, answer: NodeObject) -> None:
     if answer.get("stopped"):
-        raise StoppedError(remote.name, f"run {run_id} was stopped on it")
+        raise StoppedNodeError(remote.name, f"run {run_id} was stopped on it")
 
 
 def take_over_run(remotes: t.Sequence[NodeClient], run_id: str, ownership: NodeObject) -> None:

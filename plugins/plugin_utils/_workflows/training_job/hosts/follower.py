@@ -13,7 +13,7 @@ import typing as t
 
 from .....module_utils._model import drill as drills
 from .....module_utils._model import error_line
-from .....module_utils._model.errors import EmptiedError, MusterError, StoppedError
+from .....module_utils._model.errors import EmptiedError, MusterError, StoppedNodeError
 from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.node_report import UnitEnd, UnitReport
@@ -249,7 +249,7 @@ class HostsFollower(Follower):
             self.restart(self.remotes[node])
         except EmptiedError:
             self.emptied = self.emptied or node
-        except StoppedError:
+        except StoppedNodeError:
             # Between the look and the start: the next look shows its end.
             self.progress.say(f"{node}: the run was stopped there meanwhile; it is not started again")
         except MusterError as exc:

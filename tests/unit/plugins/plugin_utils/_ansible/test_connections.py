@@ -290,13 +290,11 @@ def test_what_ssh_says_is_told_with_its_fix(text: str, problem: str, fix: str) -
 def test_an_address_that_ssh_does_not_name_is_the_connections_own() -> None:
     text = "Host key verification failed."
     assert (
-        "ssh-keyscan -p 2222 10.0.0.2 >>" in connections.explain_ssh(text, 0, connections.Place("10.0.0.2", "2222"))[1]
+        "ssh-keyscan -p 2222 10.0.0.2 >>"
+        in connections.explain_ssh(text, 0, connections.SshTarget("10.0.0.2", "2222"))[1]
     )
-    assert "ssh-keyscan 10.0.0.2 >>" in connections.explain_ssh(text, 0, connections.Place("10.0.0.2"))[1]
-    rented = connections.Place("10.0.0.2", "2222", "lambda-7", "~/state/known_hosts/lambda-7")
-    for text in (
-        "Host key verification failed.",
-        f"No ED25519 host key is known for lambda-7 and you want it.\n{text}",
-    ):
-        scan = "ssh-keyscan -p 2222 10.0.0.2 | sed 's/^[^ ]*/lambda-7/' >> ~/state/known_hosts/lambda-7"
-        assert connections.explain_ssh(text, 0, rented)[1] == f"Compare and add it: {scan}"
+    assert "ssh-keyscan 10.0.0.2 >>" in connections.explain_ssh(text, 0, connections.SshTarget("10.0.0.2"))[1]
+    rented = connections.SshTarget("10.0.0.2", "2222", "lambda-7", "~/state/known_hosts/lambda-7")
+    scan = "ssh-keyscan -p 2222 10.0.0.2 | sed 's/^[^ ]*/lambda-7/' >> ~/state/known_hosts/lambda-7"
+    for said in (text, f"No ED25519 host key is known for lambda-7 and you want it.\n{text}"):
+        assert connections.explain_ssh(said, 0, rented)[1] == f"Compare and add it: {scan}"

@@ -21,7 +21,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     EmptiedError,
     MusterError,
     NodeError,
-    StoppedError,
+    StoppedNodeError,
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
@@ -128,7 +128,7 @@ def test_a_node_is_not_started_again_once_the_run_was_stopped_on_it(lab: NodeLab
         lambda: gang.prepare_gang([one], [], CLAIM, RUN, again=True),
         lambda: gang.start_gang([one], RUN, again=True),
     ):
-        with pytest.raises(StoppedError, match=f"^a: run {RUN} was stopped on it$"):
+        with pytest.raises(StoppedNodeError, match=f"^a: run {RUN} was stopped on it$"):
             again()
     assert lab.left() == {}
     gang.prepare_gang([one], [], CLAIM, RUN)

@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     EmptiedError,
     MusterError,
     NodeError,
-    StoppedError,
+    StoppedNodeError,
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
@@ -426,7 +426,7 @@ def test_what_a_cancel_stops_before_its_agent_has_ended_is_not_started_again(wor
 
 
 def test_a_node_that_was_stopped_between_the_look_and_the_start_is_left(world: World) -> None:
-    world.problem = StoppedError("b", "run x-1 was stopped on it")
+    world.problem = StoppedNodeError("b", "run x-1 was stopped on it")
     found = world.run(news("b", unit(alive=False)), news("b", unit(exit_code=143, cause="cancelled")))
     assert found.outcome == "cancelled" and world.restarted == ["b"]
     assert "b: the run was stopped there meanwhile; it is not started again" in world.said
