@@ -21,6 +21,8 @@ import time
 import typing as t
 import uuid
 
+from ansible_collections.muster.training.tests.support.older_python import find_older
+
 ROOT = pathlib.Path(__file__).parents[2]
 INVENTORY = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
 NODES = ("node-1", "node-2")
@@ -198,15 +200,21 @@ class World:
         """Start a playbook of the collection. ``hosts`` are variables of single nodes, ``extra`` extra variables."""
         number = len(self.plays)
         argv = [*self.prefix, self.program, "-i", os.fspath(self.inventory)]
-        if hosts:
+        if merged := self._merge(hosts or {}):
             overlay = self.root / f"hosts-{number}.json"
-            overlay.write_text(json.dumps({"all": {"hosts": hosts}}))
+            overlay.write_text(json.dumps({"all": {"hosts": merged}}))
             argv += ["-i", os.fspath(overlay)]
         values = self.values(**extra) if job is None else self.values(muster_job=job, **extra)
         argv += [f"muster.training.{playbook}", "-e", json.dumps(values), *args]
         play = Play(argv, self.environment(env), self.root / f"play-{number}.log", self.root, umask)
         self.plays.append(play)
         return play
+
+    def _merge(self, hosts: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+        """Return variables of hosts: the second node of the local inventory has the oldest Python that it may have."""
+        older = find_older() if self.inventory == INVENTORY else None
+        first = {NODES[1]: {"ansible_python_interpreter": older}} if older else {}
+        return {name: {**first.get(name, {}), **hosts.get(name, {})} for name in {**first, **hosts}}
 
     def play(self, playbook: str = "train", job: t.Any = None, limit_s: float = LIMIT_S, **options: t.Any) -> Result:
         """Run a playbook to its end."""

@@ -221,6 +221,8 @@ def _drain(response: http.client.HTTPResponse, sink: t.Callable[[bytes], object]
     while data := response.read1(_CHUNK):
         read += len(data)
         sink(data)
+    # Before Python 3.13, read1 leaves an answer of a known length open at its end: no other request could follow it.
+    response.read()
     return read
 
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
+import sys
 import typing as t
 import urllib.parse
 
@@ -12,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import s3_client
 from ansible_collections.muster.training.tests.fakes import object_store
+from ansible_collections.muster.training.tests.support import older_python
 
 
 @pytest.fixture
@@ -36,6 +40,29 @@ def test_an_object_is_written_streamed_read_and_deleted(server: object_store.Obj
     store.send("DELETE", url)
     assert store.send("GET", url, allow=(404,)).status == 404
     store.close()
+
+
+ON_OLDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from _node import s3_client
+store, taken = s3_client.Store(), []
+for _round in range(2):
+    store.send("GET", sys.argv[2], sink=taken.append)
+print(len(b"".join(taken)), store.send("GET", sys.argv[2]).status)
+"""
+
+
+def test_a_connection_is_kept_after_a_streamed_body_on_the_oldest_python_of_nodes(
+    server: object_store.ObjectStore,
+) -> None:
+    """What ends a body of a known length differs between versions of http.client."""
+    server.objects["k"] = b"x" * 1000
+    folder = pathlib.Path(s3_client.__file__).parents[1]
+    python = older_python.find_older() or sys.executable
+    argv = [python, "-I", "-S", "-B", "-c", ON_OLDER, str(folder), server.address("k")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "2000 200\n", done.stderr
 
 
 def test_what_may_succeed_later_is_tried_again_and_nothing_else(server: object_store.ObjectStore) -> None:
