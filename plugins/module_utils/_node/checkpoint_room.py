@@ -21,6 +21,8 @@ if t.TYPE_CHECKING:
 
 KIND: t.Final = "checkpoint_room"
 _IN_PLACE: t.Final = "checkpoint_in_place"
+_UNREMOVABLE: t.Final = "checkpoint_unremovable"
+_UNREPORTED: t.Final = "the program does not report their paths (MUSTER_METRICS_FILE)"
 # Where none is removed, so many that still fit are worth a warning.
 _FEW = 3
 
@@ -34,6 +36,7 @@ class RoomWatch:
         self._seen: tuple[str, int] | None = None
         # How many fitted when that was told last.
         self._told = _FEW
+        self._is_unremovable_told = False
 
     def step(self, list_complete: t.Callable[[], list[Saved]]) -> None:
         """Note it in the run's events when fewer of the folder's complete ones fit than were told of before."""
@@ -42,7 +45,12 @@ class RoomWatch:
             return
         newest, count = _newest_of(complete)
         # Files that no line reported with their path are not removed, whatever is to be kept.
-        keep = self._keep if {*newest} <= {*checkpoints.list_removable(self._folder, complete)} else None
+        keep = self._keep if {*newest} <= {*checkpoints.list_counted(self._folder, complete)} else None
+        if self._keep and not keep and count > int(self._keep) and not self._is_unremovable_told:
+            self._is_unremovable_told = True
+            line = {"at": time.time(), "kind": _UNREMOVABLE, "node": self._node, "folder": str(self._folder)}
+            with contextlib.suppress(OSError):
+                files.append_json(self._events, {**line, "keep": self._keep, "count": count})
         if keep and count > int(keep):
             # Old ones are removed first.
             return
@@ -87,6 +95,9 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
             f"warning: {line['node']}: each save overwrites {line['detail']}, the only checkpoint: a kill while it "
             "saves leaves none. Save under another name and rename it (os.replace), or keep two"
         )
+    if line.get("kind") == _UNREMOVABLE:
+        said = f"warning: {line['node']}: {line['folder']} has {line['count']} checkpoints, and checkpoints.keep: "
+        return f"{said}{line['keep']} removes none of them, as {_UNREPORTED}"
     if line.get("kind") == checkpoints.FAILED:
         return f"warning: {line['node']}: {line['detail']}"
     if line.get("kind") != KIND:
@@ -95,10 +106,7 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
     fix = "set job.checkpoints.keep" if not line.get("keep") else "lower job.checkpoints.keep"
     fix = f"Free space there, or {fix} at the next start"
     if line.get("unremovable"):
-        fix = (
-            f"Delete old ones there: job.checkpoints.keep: {line['keep']} does not, as the program does not report "
-            "their paths (MUSTER_METRICS_FILE)"
-        )
+        fix = f"Delete old ones there: job.checkpoints.keep: {line['keep']} does not, as {_UNREPORTED}"
     return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. {fix}"
 
 

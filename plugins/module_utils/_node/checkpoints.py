@@ -50,17 +50,11 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
     return [saved for saved in list_saved(folder, form) if not saved.problem or saved.name == reported]
 
 
-def list_removable(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
-    """Return those that ``checkpoints.keep`` may remove, as far as they are beyond it.
+def list_counted(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
+    """Return those that ``checkpoints.keep`` counts: of no known layout they must have been reported.
 
-    What a program calls its best one stays: it is old by nature, and the only one of its kind.
+    What a program calls its best one is none of them: it is old by nature, and the only one of its kind.
     """
-    best = _read_best(folder, complete)
-    return [saved for saved in _list_counted(folder, complete) if saved.name != best]
-
-
-def _list_counted(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
-    """Return those that ``checkpoints.keep`` counts: of no known layout they must have been reported."""
     reported = set(_read_names(folder / _REPORTED))
     known = [saved for saved in complete if saved.layout != "files" or saved.name in reported]
     return [saved for saved in known if not _is_best(saved.name)]
@@ -194,12 +188,11 @@ class Pruner:
         newest one still.
         """
         complete, known = self._list_complete(), set(self._read_reported())
-        counted = _list_counted(self.folder, complete)
+        counted, best = list_counted(self.folder, complete), _read_best(self.folder, complete)
         split = {saved.name: checkpoint_copies.split_rank(saved.name) for saved in counted}
         least = 2 if self.apart or any(rank for _step, rank in split.values()) else 1
         kept = list(dict.fromkeys(step for step, _rank in split.values()))[: max(self.keep, least)]
-        removable = list_removable(self.folder, complete)
-        old = [saved for saved in removable if split[saved.name][0] not in kept]
+        old = [saved for saved in counted if split[saved.name][0] not in kept and saved.name != best]
         used = set() if last else set(_read_names(self.folder / _RESUMED))
         beyond = [saved for saved in old if saved != complete[0] and saved.name not in {self.held(), *used}]
         removed = [saved.name for saved in beyond if _remove(self.folder / saved.name)]

@@ -161,11 +161,18 @@ class Follower:
         hung = self.hangs.decide()
         if hung.action == "end":
             return RunOutcome("failed", 1, "hang", hung.detail, hung.node)
-        stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
+        stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen() and self._has_ranks_at_work())
         if stop is None:
             return None
         detail, node = self.hangs.name_end(stop.cause, stop.detail)
         return RunOutcome("failed", 1, stop.cause, detail, node)
+
+    def _has_ranks_at_work(self) -> bool:
+        """Return whether a rank of this start may make a step, as far as ranks have said that they began and ended."""
+        newest = self.story.attempts[-1] if self.story.attempts else None
+        if newest is None or not newest.ranks:
+            return True
+        return newest.n >= self.story.base and any(rank not in newest.exits for rank in newest.ranks)
 
     def _find_uneven(self) -> tuple[str, str] | None:
         return self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None

@@ -26,6 +26,7 @@ from ....module_utils._model.wording import name_some
 from ....module_utils._node import checkpoint_sets
 from ..._hosts.node_client import NodeClient, find_answering
 from ..shared.progress import Progress
+from ..shared.run_record import stored_in
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
 from . import copies as run_copies
@@ -236,7 +237,8 @@ class Fetch:
     def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
         """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
         steps = [file.step for file in found if file.step is not None]
-        if not steps and not self.wanted.patterns and self.record.unstored:
+        is_stored = any(file.place == stored_in(self.record) for file in found)
+        if is_stored and not steps and not self.wanted.patterns and self.record.unstored:
             words = self.record.unstored
             msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}"
             return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}"]}

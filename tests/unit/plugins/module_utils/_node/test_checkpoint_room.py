@@ -116,7 +116,13 @@ def test_what_keep_does_not_remove_is_told_with_who_removes_it(disk: Disk) -> No
     for step in (1, 2, 3):
         disk.save(step)
     watch.step(disk.listed)
-    (line,) = disk.told()
+    disk.save(4)
+    watch.step(disk.listed)
+    unremovable, line = disk.told()
+    assert describe(unremovable) == (
+        f"warning: n1: {disk.folder} has 3 checkpoints, and checkpoints.keep: 1 removes none of them, as the program does "
+        "not report their paths (MUSTER_METRICS_FILE)"
+    )
     assert line["fits"] == 0 and "Delete old ones there: job.checkpoints.keep: 1 does not" in describe(line)
     assert "lower" not in describe(line)
 

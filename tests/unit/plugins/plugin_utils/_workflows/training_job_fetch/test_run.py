@@ -400,6 +400,10 @@ def test_a_checkpoint_of_a_node_comes_before_the_bucket_unless_it_is_asked_for(
     gang = nodes(tmp_path, a={"checkpoints/step-2/model": b"w"})
     assert run(home, gang)["files"] == ["step-2/model"] and asked_store == []
     assert run(home, gang, source="bucket")["files"] == ["step-9/m"]
+    # The store lacks it, and the node has it.
+    record(home, **STORED, unstored="checkpoint 20 is not stored in store")
+    newest = run(home, gang, dest=tmp_path / "newest")
+    assert newest["files"] == ["step-2/model"] and "warnings" not in newest and "NOT the last" not in newest["msg"]
     record(home)
     with pytest.raises(InputError, match=r"source: the job of run net-1 has no checkpoints\.binding"):
         run(home, gang, source="bucket")

@@ -542,6 +542,23 @@ def test_a_run_can_stand_when_a_node_has_ended_well(world: World, code: int | No
     assert follower._is_seen() is seen
 
 
+def test_only_while_a_rank_could_make_a_step_the_run_can_stand(world: World) -> None:
+    """Not while agents close down after the last rank, nor before the ranks of a run that is continued begin."""
+    follower, seen = world.follower(), list[bool]()
+    steps: list[list[Dict]] = [
+        [],
+        [started("a", 0), started("b", 1)],
+        [ended("a", 0, 0)],
+        [ended("b", 1, 0)],
+        [{"kind": "submitted", "at": T0 + 20, "attempt": 2, "nodes": []}],
+        [started("a", 0, attempt=2, at=T0 + 30)],
+    ]
+    for events in steps:
+        follower._take(news("a", events=events))
+        seen.append(follower._has_ranks_at_work())
+    assert seen == [True, True, True, False, False, True]
+
+
 @pytest.mark.parametrize("left", [0, 1, 40, -1, None])
 def test_events_that_are_cut_are_read_again(world: World, left: int | None) -> None:
     """The disk lost the end of a file that had been read: the offsets do not hold for it."""
