@@ -18,8 +18,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy_info
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.tests.kube_api.test_cluster_jobs import Roles
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 IMAGE = "registry.example.com/weed:4.48"
 NODE = "storage-1"
@@ -29,14 +32,19 @@ KINDS = ("v1/Secret", "v1/Service", "apps/v1/StatefulSet")
 class Store:
     """A store that the role deploys in a namespace."""
 
-    def __init__(self, roles: Roles, client: Client, namespace: str) -> None:
+    def __init__(self, roles: Roles, client: Client, namespace: str, ended: threading.Event) -> None:
         self.roles, self.client, self.namespace = roles, client, namespace
+        # Nothing makes its pod ready from then on.
+        self.ended = ended
 
-    def play(self, state: str = "present", code: int = 0, **deploy: t.Any) -> str:
+    def entry(self, state: str = "present", **deploy: t.Any) -> dict[str, t.Any]:
+        """Return what a user writes."""
         place = {"namespace": self.namespace, "host_path": "/srv/store", "image": IMAGE, **deploy}
         service = {"name": "store", "kind": "object_store", "mode": "deploy", "state": state, "deploy": place}
-        resources = [{"purpose": "datasets", "ref": "data"}]
-        return self.roles.play("object_store", code=code, object_store_service={**service, "resources": resources})
+        return {**service, "resources": [{"purpose": "datasets", "ref": "data"}]}
+
+    def play(self, state: str = "present", code: int = 0, **deploy: t.Any) -> str:
+        return self.roles.play("object_store", code=code, object_store_service=self.entry(state, **deploy))
 
     def objects(self) -> list[t.Any]:
         found = [self.client.get(kind, "muster-store", self.namespace) for kind in KINDS]
@@ -49,12 +57,12 @@ class Store:
 @pytest.fixture
 def store(api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path) -> t.Iterator[Store]:
     """The role, a Node, and what makes the pod of the store ready."""
-    with one_node(client, namespace, "muster-store"):
-        yield Store(Roles(api, tmp_path), client, namespace)
+    with one_node(client, namespace, "muster-store") as ended:
+        yield Store(Roles(api, tmp_path), client, namespace, ended)
 
 
 @contextlib.contextmanager
-def one_node(client: Client, namespace: str, name: str) -> t.Iterator[None]:
+def one_node(client: Client, namespace: str, name: str) -> t.Iterator[threading.Event]:
     """Give a Node, and what makes the pod of a StatefulSet ready."""
     addresses = [{"type": "InternalIP", "address": "10.9.8.7"}]
     status = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": addresses}
@@ -77,7 +85,7 @@ def one_node(client: Client, namespace: str, name: str) -> t.Iterator[None]:
     thread = threading.Thread(target=make_ready, daemon=True)
     thread.start()
     try:
-        yield
+        yield ended
     finally:
         ended.set()
         thread.join()
@@ -113,6 +121,37 @@ def test_it_is_deployed_once_and_removed(store: Store) -> None:
     assert [item for item in volumes if not item["metadata"].get("deletionTimestamp")] == []
     # The folder of the Node is not deleted from here, and can be read with its keys alone.
     assert place.read_text() == kept
+
+
+def test_a_store_that_is_as_asked_for_is_found_without_a_role(store: Store) -> None:
+    """Nothing is written for it: the playbook runs the role of what is pending alone."""
+
+    def pending(**deploy: t.Any) -> list[str]:
+        state = {"path": str(store.roles.folder / "state")}
+        options = {"services": [store.entry(**deploy)], "state_home": state, "cluster": "default"}
+        options["kubeconfig"] = str(store.roles.api.kubeconfig)
+        said: t.Any = Said()
+        request = RunRequest(options, [], {}, store.roles.folder, False, lambda _names: [], said)
+        return list(deploy_info.run(request, [])["pending"])
+
+    assert pending() == ["store"]
+    store.play()
+    before = [item["metadata"]["resourceVersion"] for item in store.objects()]
+    assert pending() == [] and pending(image="registry.example.com/weed:4.49") == ["store"] and pending(tls=True)
+    assert [item["metadata"]["resourceVersion"] for item in store.objects()] == before
+    record = store.roles.folder / "state" / "default" / "services" / "store.json"
+    text = record.read_text()
+    record.write_text(text.replace("http://muster-store", "http://another"))
+    assert pending() == ["store"], "what is recorded of it is not so"
+    record.write_text(text)
+    assert pending() == []
+    store.client.delete("v1/Secret", "muster-store", store.namespace)
+    assert pending() == ["store"]
+    store.play()
+    store.ended.set()
+    store.client.patch("apps/v1/StatefulSet", "muster-store", {"status": {"readyReplicas": 0, "availableReplicas": 0}},
+                       store.namespace, subresource="status")  # fmt: skip
+    assert pending() == ["store"], "its pod is not ready"
 
 
 def test_an_object_of_another_with_its_name_stays(store: Store) -> None:

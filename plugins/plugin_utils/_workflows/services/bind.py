@@ -25,6 +25,7 @@ from ....module_utils._model.service import MONITORING, Service, parse_services,
 from ....module_utils._model.service_deploy import PodsSetting
 from ....module_utils._model.shared_filesystem import source_of
 from ..._hosts.node_client import NodeClient
+from ..._kube.objects.apply_plan import run_parallel
 from ..._services.component import certificate_of
 from ..._services.components import find_component
 from ..shared import bindings, credentials
@@ -124,6 +125,20 @@ def plan_mounts(services: object, found: t.Sequence[Binding], home: StateHome) -
     return mounts, gone
 
 
+def is_bound(home: StateHome, base: pathlib.Path, service: Service) -> bool:
+    """Return whether the binding of a service is what is asked for, whatever checks saw."""
+    before = bindings.find_binding(home, service.name)
+    known = read_deployed(home, service.name) if service.mode == "deploy" else None
+    if before is None or (service.mode == "deploy" and known is None):
+        return False
+    wanted = build_binding(home, base, fill_deployed(home, service, known) if known else service)
+    if before.filesystem is not None and wanted.filesystem is not None:
+        # The first check has found it.
+        marked = dataclasses.replace(wanted.filesystem, marker=before.filesystem.marker)
+        wanted = dataclasses.replace(wanted, filesystem=marked)
+    return before.is_same_service(wanted)
+
+
 def _find_server(home: StateHome, service: Service) -> Service | None:
     if service.mode != "deploy" or service.filesystem is None or service.state == "absent":
         return service
@@ -140,23 +155,23 @@ def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Bindi
                 # Nothing is there yet that could be asked.
                 continue
             service = fill_deployed(order.home, service, known)
-        found.append(build_binding(order, service))
+        found.append(build_binding(order.home, order.base, service))
     return found
 
 
-def build_binding(order: BindOrder, service: Service) -> Binding:
+def build_binding(home: StateHome, base: pathlib.Path, service: Service) -> Binding:
     """Return what a service leaves for its users; nothing is checked yet.
 
     :raises InputError: when its CA cannot be read.
     :raises RefusedError: when a binding of another kind has its name.
     """
-    before = bindings.find_binding(order.home, service.name)
+    before = bindings.find_binding(home, service.name)
     if before is not None and before.component != service.kind:
         raise RefusedError(
             f"muster_services.{service.name}: a binding of {before.component} has this name",
             "Name the new one otherwise, or remove the old one (state: absent)",
         )
-    return service.to_binding(_read_ca(order, service))
+    return service.to_binding(_read_ca(base, service))
 
 
 def fill_deployed(home: StateHome, service: Service, known: t.Mapping[str, t.Any] | None) -> Service:
@@ -197,10 +212,10 @@ def _open_pods(request: RunRequest) -> PodVisits | None:
     return PodVisits(client, chosen.namespace, chosen.image, chosen.python, chosen.pull_secrets, request.progress.say)
 
 
-def _read_ca(order: BindOrder, service: Service) -> str | None:
+def _read_ca(base: pathlib.Path, service: Service) -> str | None:
     if service.ca is None or "-----BEGIN" in service.ca:
         return service.ca
-    place = pathlib.Path(order.base, service.ca).expanduser()
+    place = pathlib.Path(base, service.ca).expanduser()
     try:
         return place.read_text()
     except (OSError, UnicodeDecodeError) as exc:
@@ -233,8 +248,6 @@ def _check(
     for binding in wanted:
         option = f"muster_services.{binding.name}"
         if binding.component == "secrets":
-            # From here alone: values are resolved on the controller, and nodes never talk to this service.
-            credentials.check_secrets(binding, option)
             continue
         if binding.provider == "storage_class":
             pods += _order_class(order, systems[binding.name], option)
@@ -261,12 +274,25 @@ def _check(
     found += store_check.check_from_pods(pods, order.pods) if pods and order.pods is not None else []
     for service, result in zip([*hosts, *pods], found, strict=True):
         results[service.binding.name].add(result)
-    for binding in wanted:
-        if binding.component in _TRIES and any(row.ok for row in results[binding.name].rows):
-            untried = _TRIES[binding.component](order, binding, f"muster_services.{binding.name}")
-            if untried:
-                order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
+    _try_all(order, wanted, results)
     return results
+
+
+def _try_all(order: BindOrder, wanted: t.Sequence[Binding], results: t.Mapping[str, store_check.StoreResult]) -> None:
+    """Try the credentials of all services at once, of those that nodes reach where nodes reach them at all."""
+    tried = [
+        binding
+        for binding in wanted
+        if binding.component in _TRIES
+        and (binding.component == "secrets" or any(row.ok for row in results[binding.name].rows))
+    ]
+
+    def attempt(binding: Binding) -> str:
+        return _TRIES[binding.component](order, binding, f"muster_services.{binding.name}")
+
+    for binding, untried in zip(tried, run_parallel(attempt, tried), strict=True):
+        if untried:
+            order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
 
 
 def _order_class(order: BindOrder, system: FilesystemOrder, option: str) -> list[store_check.ServiceOrder]:
@@ -282,8 +308,13 @@ def _order_class(order: BindOrder, system: FilesystemOrder, option: str) -> list
     return [] if order.check else [system]
 
 
-# Both refuse credentials that a service does not take, or return why they were not tried. From here alone: nodes get
-# them with a job, not for a check.
+# They refuse credentials that a service does not take, or return why they were not tried. From here alone: nodes get
+# them with a job, not for a check, and values of a secrets service are read on the controller.
+def _try_secrets(_order: BindOrder, binding: Binding, option: str) -> str:
+    credentials.check_secrets(binding, option)
+    return ""
+
+
 def _try_tracker(order: BindOrder, binding: Binding, option: str) -> str:
     # Late: it needs the HTTP client, for which every other run would wait.
     from ..._services.tracking import tracker_access
@@ -313,7 +344,12 @@ def _try_monitoring(order: BindOrder, binding: Binding, option: str) -> str:
     return untried
 
 
-_TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry, "monitoring": _try_monitoring}
+_TRIES: t.Final = {
+    "secrets": _try_secrets,
+    "tracking": _try_tracker,
+    "registry": _try_registry,
+    "monitoring": _try_monitoring,
+}
 
 
 def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:

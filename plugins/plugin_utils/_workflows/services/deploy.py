@@ -170,14 +170,44 @@ def run(
     (service,) = parse_services([request.options["service"]]) or (None,)
     if service is None or service.mode != "deploy":
         raise InputError("service.mode", "must be deploy", "Services of other modes are not deployed")
+    if service.kind == "shared_filesystem":
+        return _export_filesystem(request, service)
+    order = _plan(request, service, find_lock(sources, request.base, lock_file), source, wait_s)
+    result = _bring_up(order, _bring(order, request))
+    warnings = [order.component.warning] if order.component.warning and service.state == "present" else []
+    return {**result, "warnings": warnings} if warnings else result
+
+
+def is_settled(request: RunRequest, service: Service, sources: t.Sequence[str]) -> bool:
+    """Return whether a service is in its cluster as it is asked for, runs, and is recorded; nothing is changed.
+
+    Of one on a host, one that nodes mount and one that is to be removed that is not known: their roles look.
+    """
+    place = check_deploy(service.deploy, f"muster_services.{service.name}.deploy", service.kind)
+    home = StateHome(request.options["state_home"], request.options["cluster"])
+    is_known = deployed.read_deployed(home, service.name) is not None
+    if place.host or service.kind == "shared_filesystem" or service.state == "absent" or not is_known:
+        return False
+    from . import deploy_cluster
+
+    asked = dataclasses.replace(request, check=True)
+    order = _plan(asked, service, find_lock(sources, request.base, None))
+    cluster = deploy_cluster.open_cluster(order, request.options, request.progress.say)
+    result = cluster.ensure_present()
+    return not _bring_up(order, result)["changed"] and cluster.is_running(str(result["endpoint"]))
+
+
+def _plan(request: RunRequest, service: Service, lock: DigestLock, source: str = "", wait_s: int = 120) -> DeployOrder:
+    """Return what is to be deployed, or removed.
+
+    :raises InputError: naming what is not to be done so.
+    :raises RefusedError: naming what is there that must not be changed so.
+    """
     option = f"muster_services.{service.name}"
     place = check_deploy(service.deploy, f"{option}.deploy", service.kind)
     home = StateHome(request.options["state_home"], request.options["cluster"])
     refuse_rented_place(service, place, list_rented(request))
-    if service.kind == "shared_filesystem":
-        return _export_filesystem(request, service, place, home)
     component = require_deployable(service, option)
-    lock = find_lock(sources, request.base, lock_file)
     about = (request.base, lock, source, request.check, wait_s, list_rented(request))
     found = (
         _find_artifacts(request, home, service),
@@ -191,9 +221,7 @@ def run(
         _refuse_other_database(order, before)
     elif service.state == "present" or place.delete_data:
         refuse_other_data(order, deployed.read_removed(home, service.name))
-    result = _bring_up(order, _bring(order, request))
-    warnings = [component.warning] if component.warning and service.state == "present" else []
-    return {**result, "warnings": warnings} if warnings else result
+    return order
 
 
 def _find_artifacts(request: RunRequest, home: StateHome, service: Service) -> ArtifactStore | None:
@@ -280,9 +308,12 @@ def find_address(request: RunRequest, place: Deploy) -> str:
     return str(place.address or host.get("muster_address") or host.get("ansible_host") or place.host)
 
 
-def _export_filesystem(request: RunRequest, service: Service, place: Deploy, home: StateHome) -> Result:
+def _export_filesystem(request: RunRequest, service: Service) -> Result:
     from . import deploy_class, deploy_filesystem, deploy_volume
 
+    place = check_deploy(service.deploy, f"muster_services.{service.name}.deploy", service.kind)
+    home = StateHome(request.options["state_home"], request.options["cluster"])
+    refuse_rented_place(service, place, list_rented(request))
     if service.provider == VOLUME:
         return deploy_volume.run(request, service, place, home)
     if service.provider == CSI_NFS:

@@ -17,7 +17,7 @@ from ..._kube.api.client import MANAGER, Client
 from ..._kube.api.errors import server_text
 from ..._kube.api.kinds import JsonObject, KubeObject
 from ..._kube.api.kubeconfig import register_secret
-from ..._kube.objects import events
+from ..._kube.objects import events, status
 from ..._kube.objects import secrets as kube_secrets
 from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
@@ -121,6 +121,14 @@ class ClusterService:
         about = describe(order, self.site.endpoint, backend="kubernetes", node=node)
         deployed.write_deployed(order.home, order.service.name, about)
         return result
+
+    def is_running(self, endpoint: str) -> bool:
+        """Return whether its pod is ready, and its record says so at this address."""
+        live = self.client.get("apps/v1/StatefulSet", self.name, self.namespace)
+        if live is None or status.read_state(live).phase != "done":
+            return False
+        about = describe(self.order, endpoint, backend="kubernetes", node=_node_of(live))
+        return deployed.read_deployed(self.order.home, self.order.service.name) == about
 
     def ensure_absent(self) -> Result:
         """Remove the objects; the claim stays with its data unless that is to be deleted."""

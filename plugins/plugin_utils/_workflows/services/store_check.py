@@ -18,6 +18,7 @@ import uuid
 from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
+from ..._kube.objects.apply_plan import run_parallel
 from ..._services.monitoring import prometheus
 from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
@@ -205,18 +206,21 @@ def check_from_pods(orders: t.Sequence[ServiceOrder], visits: PodVisits) -> list
     if not nodes:
         names = ", ".join(order.binding.name for order in orders)
         raise RefusedError(f"service {names}: no Node takes pods, from which it could be checked", "Add one")
-    # A pod of a node that lacks the path of a file system does not start: each has visits of its own.
+    # A pod of a node that lacks the path of a file system does not start: each has visits of its own, all at once.
     alone = [number for number, order in enumerate(orders) if isinstance(order, FilesystemOrder)]
     together = [number for number in range(len(orders)) if number not in alone]
-    results, cluster_id = [StoreResult() for _order in orders], visits.read_cluster_id()
-    for numbers in (together, *([number] for number in alone)):
+    groups = [numbers for numbers in (together, *([number] for number in alone)) if numbers]
+    cluster_id = visits.read_cluster_id()
+
+    def check(numbers: t.Sequence[int]) -> dict[int, StoreResult]:
         asked = [orders[number] for number in numbers]
         with _open_ask(asked, visits) as ask:
-            for number, found in zip(numbers, _check(asked, "pod", nodes, ask), strict=True):
-                results[number] = found
-    for result in results:
+            return dict(zip(numbers, _check(asked, "pod", nodes, ask), strict=True))
+
+    results = {number: found for group in run_parallel(check, groups) for number, found in group.items()}
+    for result in results.values():
         result.rows = [dataclasses.replace(row, cluster_id=cluster_id or None) for row in result.rows]
-    return results
+    return [results[number] for number in range(len(orders))]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import secrets
 import time
 import typing as t
@@ -25,6 +26,7 @@ from ..._kube.jobs.visit_job import ANY_NODE
 from ..._kube.nodes.capacity import takes_jobs
 from ..._kube.objects import events, status, wait
 from ..._kube.objects.apply import apply
+from ..._kube.objects.apply_plan import run_parallel
 
 Answers = dict[str, dict[str, t.Any]]
 # In an answer: the node on which the pod was.
@@ -154,7 +156,7 @@ def run_jobs[T](
     :param objects: the Jobs and what they need; nothing of it is left.
     :param selector: the labels of the Jobs and of their pods.
     :param jobs: by node the name of its Job.
-    :param read: is called with the node and its pod, which has ended.
+    :param read: is called with the node and its pod, which has ended, for several nodes at once.
     :param limit_s: how long they are waited for; what keeps a pod from starting ends the wait for it.
     :param claim: the uid of a claim that they mount and that may have no volume yet.
     :param say: takes a line now and then while pods are waited for: which, and what keeps them.
@@ -169,18 +171,25 @@ def run_jobs[T](
         wait.wait(client, [wanted, pods], rule=rule, timeout_s=limit_s)
         listed = {_job_of(pod): pod for pod in client.list("v1/Pod", namespace, labels=selector).items}
         look = f"Look with kubectl get events -n {namespace}"
-        answers: dict[str, T] = {}
-        errors: dict[str, MusterError] = {}
-        for node, name in jobs.items():
+
+        def read_one(node: str) -> T | MusterError:
+            pod, cause = listed.get(jobs[node]), starts.causes.get(jobs[node])
             try:
-                answers[node] = read(node, _require_end(node, listed.get(name), starts.causes.get(name), look, limit_s))
+                return read(node, _require_end(node, pod, cause, look, limit_s))
             except MusterError as exc:
-                errors[node] = exc
-        return answers, errors
+                return exc
+
+        # Each is a request of its own: one after the other they would take longer than the pods.
+        found = dict(zip(jobs, run_parallel(read_one, list(jobs)), strict=True))
+        answers = {node: item for node, item in found.items() if not isinstance(item, MusterError)}
+        return answers, {node: item for node, item in found.items() if isinstance(item, MusterError)}
     finally:
-        for item in objects:
-            with contextlib.suppress(KubeError):
-                client.delete(item, str(item["metadata"]["name"]), namespace)
+        run_parallel(functools.partial(_delete, client, namespace), objects)
+
+
+def _delete(client: Client, namespace: str, item: KubeObject) -> None:
+    with contextlib.suppress(KubeError):
+        client.delete(item, str(item["metadata"]["name"]), namespace)
 
 
 def read_log(client: Client, namespace: str, pod: KubeObject, container: str) -> str:

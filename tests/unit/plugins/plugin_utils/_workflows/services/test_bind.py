@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import threading
 import types
 import typing as t
 
@@ -14,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
@@ -70,6 +72,20 @@ def test_a_service_is_bound_once_and_removed(world: BindWorld) -> None:
     assert world.bind(world.service(state="absent"), check=True)["changed"] and world.listed()["bindings"]
     assert world.bind(world.service(state="absent"))["changed"] and not world.listed()["bindings"]
     assert not world.bind(world.service(state="absent"))["changed"]
+
+
+def test_a_service_is_bound_while_nothing_else_is_asked_of_it(world: BindWorld) -> None:
+    home = StateHome({"path": str(world.root / "home")}, "default")
+
+    def is_bound(**changes: t.Any) -> bool:
+        (service,) = parse_services([world.service(**changes)])
+        return bind.is_bound(home, world.root, service)
+
+    assert not is_bound()
+    world.bind(world.service())
+    assert is_bound() and not is_bound(region="eu") and not is_bound(access_modes=["read"])
+    with pytest.raises(RefusedError, match="a binding of object_store has this name"):
+        is_bound(kind="secrets", resources=[])
 
 
 def test_check_mode_only_lists(world: BindWorld) -> None:
@@ -163,3 +179,13 @@ def test_a_secrets_service_is_asked_from_the_controller_alone(
     pointer = {"from": "env", "keys": {"token": "MY_TOKEN"}}
     about = {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": "http://bao", "secret_ref": pointer}
     assert world.bind(about)["changed"] and asked == ["http://bao"]
+
+
+def test_credentials_of_all_services_are_tried_at_once(world: BindWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for all others: one after the other, none would ever go on."""
+    together = threading.Barrier(3, timeout=30)
+    monkeypatch.setattr(vault, "check_access", lambda _access, _option: together.wait())
+    monkeypatch.setenv("MY_TOKEN", "s.token-0123456789")
+    pointer = {"from": "env", "keys": {"token": "MY_TOKEN"}}
+    about = {"kind": "secrets", "mode": "bind", "endpoint": "http://bao", "secret_ref": pointer}
+    assert world.bind(*({"name": name, **about} for name in ("one", "two", "three")))["changed"]

@@ -73,6 +73,8 @@ def test_four_nodes_share_one_file_system(world: BindWorld) -> None:
     assert [row["ok"] for row in binding["reachable_from"]] == [True] * 4
     assert all(row["mb_per_s"] > 0 and row["latency_ms"] > 0 for row in binding["reachable_from"])
     marker = world.hold(f"cat {system}/.muster-filesystem").strip()
+    (service,) = parse_services([world.service()])
+    assert bind.is_bound(StateHome({"path": str(world.root / "home")}, "default"), world.root, service)
     assert binding["filesystem"]["marker"] == marker and binding["endpoint"] == str(world.path)
     assert world.hold(f"ls -A {system}").split() == [".muster-filesystem"], "nothing else is left"
 

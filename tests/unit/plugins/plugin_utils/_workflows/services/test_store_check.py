@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
 import typing as t
 
@@ -17,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import host_
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import on_each_node
 from ansible_collections.muster.training.plugins.plugin_utils._services.s3_addresses import S3Keys, S3Signer
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import store_check
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import filesystem_check, store_check
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 
 Dict = dict[str, t.Any]
@@ -213,3 +214,39 @@ def test_a_check_that_waits_long_is_no_clock_that_is_off(
 def test_a_cluster_without_a_node_for_pods_is_refused(server: object_store.ObjectStore) -> None:
     with pytest.raises(RefusedError, match="service s: no Node takes pods"):
         Nodes((), "pod").check(store(server.url))
+
+
+def test_pods_for_a_file_system_are_made_beside_those_for_servers(
+    server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Two file systems and a store are three visits of each Node; each waits for all others."""
+    systems = [
+        filesystem_check.FilesystemOrder(
+            Binding.from_dict(
+                {
+                    "name": name,
+                    "component": "shared_filesystem",
+                    "mode": "bind",
+                    "provider": "path",
+                    "endpoint": str(tmp_path),
+                    "filesystem": {"path": str(tmp_path)},
+                }
+            ),
+            writes=False,
+            marker=None,
+        )
+        for name in ("one", "two")
+    ]
+    nodes, together = Nodes(("a", "b"), "pod"), threading.Barrier(3, timeout=60)
+    real, folders = nodes.ask, []
+
+    def ask(requests: t.Any, shared: t.Any = (), **more: t.Any) -> t.Any:
+        folders.append([*shared, *more.get("folders", ())])
+        together.wait()
+        return real(requests)
+
+    monkeypatch.setattr(nodes, "ask", ask)
+    results = store_check.check_from_pods([systems[0], store(server.url), systems[1]], t.cast(t.Any, nodes))
+    assert [[row.node for row in result.rows] for result in results] == [["a", "b"]] * 3
+    assert sorted(folders) == [[], [str(tmp_path)], [str(tmp_path)]] and all(row.ok for row in results[1].rows)
+    assert {row.cluster_id for result in results for row in result.rows} == {"c1"}

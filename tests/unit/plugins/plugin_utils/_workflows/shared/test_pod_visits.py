@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import types
 import typing as t
 
@@ -84,6 +85,17 @@ def test_each_node_answers_and_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -
     answers, errors = asked.ask(dict.fromkeys("ab", REQUEST))
     assert errors == {} and answers["b"]["said"].endswith("-1-x7")
     assert len(cluster.deleted) == len(cluster.made) == 5
+
+
+def test_answers_are_read_and_objects_deleted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for all others: one after the other, none would ever go on."""
+    cluster = Cluster({"phase": "Succeeded"}, {"phase": "Succeeded"})
+    reads, deletes = threading.Barrier(2, timeout=30), threading.Barrier(5, timeout=30)
+    read, delete = cluster.stream_log, cluster.delete
+    monkeypatch.setattr(cluster, "stream_log", lambda *words, **how: (reads.wait(), read(*words, **how))[1])
+    monkeypatch.setattr(cluster, "delete", lambda *words: (deletes.wait(), delete(*words))[1])
+    answers, errors = visits(cluster, monkeypatch).ask(dict.fromkeys("ab", REQUEST))
+    assert list(answers) == ["a", "b"] and errors == {} and len(cluster.deleted) == 5
 
 
 def test_who_may_not_read_nodes_asks_from_where_the_pod_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
