@@ -9,20 +9,34 @@ Store and mounts can be killed and come back with what they had.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 import typing as t
+from unittest import mock
 
+import jinja2
+
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.juicefs_volume import VARIABLE
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, deploy, deploy_volume
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, free_port, services_python
+from ansible_collections.muster.training.tests.support import debian
 from ansible_collections.muster.training.tests.support.mount_world import MountWorld, can_mount
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 VOLUME = "team"
+_PASSWORD: t.Final = "canary-of-metadata-0451"
+_UNIT: t.Final = pathlib.Path(__file__).parents[2] / "roles/filesystem_client/templates/juicefs.service.j2"
 
 
 def program() -> str:
@@ -43,6 +57,9 @@ def program() -> str:
 class JuiceFsWorld(MountWorld):
     """Nodes a and b, a volume that both have at :attr:`path`, and the store that holds its data."""
 
+    # What a test may kill.
+    kinds: t.ClassVar[tuple[str, ...]] = ("store", "mount")
+
     def __init__(self, root: pathlib.Path) -> None:
         super().__init__(root)
         self.program = program()
@@ -52,17 +69,38 @@ class JuiceFsWorld(MountWorld):
         self._ports = [str(free_port()) for _number in range(6)]
         self._store: subprocess.Popen[bytes] | None = None
         self.start_store()
-        keys = ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
-        bucket = f"http://127.0.0.1:{self._ports[0]}/jfs"
-        about = ["--storage", "s3", "--bucket", bucket, *keys, "--trash-days", "0"]
-        eventually(lambda: self._format(about), "the bucket to take the volume", 60)
         for name in "ab":
             self.node(name, None)
+        eventually(self._make_volume, "the bucket to take the volume", 60)
+        for name in "ab":
             self.mount(name)
 
-    def _format(self, about: t.Sequence[str]) -> bool:
+    @property
+    def endpoint(self) -> str:
+        """The address of the store."""
+        return f"http://127.0.0.1:{self._ports[0]}"
+
+    @property
+    def service(self) -> dict[str, t.Any]:
+        """What a user writes of the file system."""
+        about = {"name": "scratch", "kind": "shared_filesystem", "mode": "bind", "provider": "path"}
+        return {**about, "filesystem": {"path": str(self.path), "type": "juicefs"}}
+
+    def _make_volume(self) -> bool:
+        keys = ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
+        about = ["--storage", "s3", "--bucket", f"{self.endpoint}/jfs", *keys, "--trash-days", "0"]
         argv = [self.program, "format", *about, self.meta, VOLUME]
         return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+    def kill_server(self, kind: str) -> None:
+        """End a server that all nodes need, at once."""
+        assert kind == "store"
+        self.kill_store()
+
+    def start_server(self, kind: str) -> None:
+        """Start it again with what it has."""
+        assert kind == "store"
+        self.start_store()
 
     def start_store(self) -> None:
         """Start the store where it was, with what it has."""
@@ -117,3 +155,100 @@ class JuiceFsWorld(MountWorld):
         super().close()
         self.kill_store()
         time.sleep(0.1)
+
+
+class DeployedJuiceFs(JuiceFsWorld):
+    """A volume that is made and mounted as the roles do: metadata on a real Redis, which keeps what it has answered.
+
+    The command of a mount is that of the unit; the folder of its cache is the test's.
+    """
+
+    kinds = ("store", "database", "mount")
+
+    def __init__(self, root: pathlib.Path) -> None:
+        missing = debian.obtain("redis-server", "redis-server")
+        if missing:
+            lacking(missing)
+        self._redis_port, self._redis_folder = free_port(), root / "redis"
+        self._redis_folder.mkdir()
+        self._redis: subprocess.Popen[bytes] | None = None
+        self.start_database()
+        os.environ[VARIABLE] = self.address
+        (root / "password").write_text(_PASSWORD)
+        self._env = {"META_PASSWORD_FILE": str(root / "password"), "PATH": os.environ["PATH"]}
+        super().__init__(root)
+
+    @property
+    def address(self) -> str:
+        """That of the metadata, with its password."""
+        return f"redis://:{_PASSWORD}@127.0.0.1:{self._redis_port}/1"
+
+    @property
+    def service(self) -> dict[str, t.Any]:
+        place = {"host": "a", "store": "store", "database": {"from": "env"}}
+        about = {"name": "scratch", "kind": "shared_filesystem", "mode": "deploy", "provider": "juicefs"}
+        return {**about, "deploy": place, "filesystem": {"path": str(self.path), "cache_gb": 1}}
+
+    def _make_volume(self) -> bool:
+        home = StateHome({"path": str(self.root / "home")}, "default")
+        entry = {"name": "store", "component": "object_store", "mode": "bind", "endpoint": self.endpoint,
+                 "secret_ref": {"from": "env"}, "resources": [{"purpose": "files", "ref": "jfs"}]}  # fmt: skip
+        bindings.write_binding(home, Binding.from_dict(entry))
+        with mock.patch.object(deploy_volume, "program_of", lambda *_words: self.program):
+            try:
+                made = deploy.run(self.request(None, service=self.service), [])
+            except RefusedError:
+                # The store has no bucket yet.
+                return False
+        assert made["changed"] and _PASSWORD not in str(made)
+        return True
+
+    def start_database(self) -> None:
+        """Start Redis where it was; what it has answered is in its file."""
+        about = ["--port", str(self._redis_port), "--bind", "127.0.0.1", "--requirepass", _PASSWORD, "--save", ""]
+        about += ["--appendonly", "yes", "--appendfsync", "always", "--dir", str(self._redis_folder)]
+        argv = [str(debian.program("redis-server")), *about]
+        with (self._redis_folder / "log").open("ab") as log:
+            self._redis = subprocess.Popen(argv, stdout=log, stderr=log)
+
+    def kill_database(self) -> None:
+        """End it at once."""
+        assert self._redis is not None
+        self._redis.kill()
+        self._redis.wait()
+
+    def kill_server(self, kind: str) -> None:
+        if kind == "database":
+            self.kill_database()
+        else:
+            super().kill_server(kind)
+
+    def start_server(self, kind: str) -> None:
+        if kind == "database":
+            self.start_database()
+        else:
+            super().start_server(kind)
+
+    def mount(self, name: str) -> None:
+        """Mount it by the command of the unit that the role filesystem_client writes."""
+        home = StateHome({"path": str(self.root / "home")}, "default")
+        ((item,), _gone) = bind.plan_mounts([self.service], [], home)
+        assert item.volume is not None
+        known = {"item": dataclasses.asdict(item), "volume": dataclasses.asdict(item.volume), "password": _PASSWORD,
+                 "program": self.program, "where": item.path}  # fmt: skip
+        unit = jinja2.Template(_UNIT.read_text()).render(
+            {f"__filesystem_client_{key}": value for key, value in known.items()}
+        )
+        (command,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart=")]
+        cache = f"--cache-dir {self.root}/cache-{name}"
+        assert "--cache-dir /var/cache/muster-scratch" in command and _PASSWORD not in unit
+        command = command.replace("--cache-dir /var/cache/muster-scratch", cache)
+        variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in self._env.items())
+        log = self.root / f"juicefs-{name}.log"
+        self.shells[name].run(f"setsid env -i {variables} {command} >>{log} 2>&1 </dev/null &")
+        self.shells[name].run(f"for n in $(seq 300); do mountpoint -q {self.path} && exit 0; sleep 0.2; done; exit 1")
+
+    def close(self) -> None:
+        super().close()
+        self.kill_database()
+        os.environ.pop(VARIABLE, None)

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The server of a shared file system is killed during a save, at random moments: the job resumes from the last good one.
 
-Real: JuiceFS with two FUSE mounts, SeaweedFS, the job's processes and the collection's supervisors. Metadata is in a file of
-this machine, which the kills do not reach. With MUSTER_TEST_ALL=1 there are 50 moments, else a few; MUSTER_KILLS names a
+Real: JuiceFS with two FUSE mounts, SeaweedFS, the job's processes and the collection's supervisors. Of the volume that was
+mounted by hand the metadata is in a file, which the kills do not reach; of the deployed one it is in a real Redis, which is
+killed, too. With MUSTER_TEST_ALL=1 there are 50 moments, else a few; MUSTER_KILLS names a
 number.
 """
 
@@ -29,7 +30,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.tests.e2e.juicefs_world import JuiceFsWorld
+from ansible_collections.muster.training.tests.e2e.juicefs_world import DeployedJuiceFs, JuiceFsWorld
+from ansible_collections.muster.training.tests.e2e.service_world import KEYS
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 MOMENTS = int(os.environ.get("MUSTER_KILLS", "50" if os.environ.get("MUSTER_TEST_ALL") == "1" else "3"))
@@ -57,7 +59,16 @@ folder.mkdir(parents=True, exist_ok=True)
 # The newest that all ranks have.
 whole = sorted(steps_of(0) & steps_of(1), reverse=True)
 damaged = [step for step in whole if not is_good(folder / f"step-{step}.{rank}")]
-start = next((step for step in whole if step not in damaged), 0)
+# Rank 0 chooses for all, as a training broadcasts it: a rename of a rank that was killed may still be on its way.
+chosen = truth / f"chosen-{os.environ['MUSTER_ATTEMPT']}"
+if rank == 0:
+    start = next((step for step in whole if step not in damaged), 0)
+    chosen.with_suffix(".part").write_text(str(start))
+    chosen.with_suffix(".part").replace(chosen)
+while not chosen.exists():
+    time.sleep(0.005)
+start = int(chosen.read_text())
+damaged += [start] if start and not is_good(folder / f"step-{start}.{rank}") else []
 say(loaded=start, damaged=damaged, pid=os.getpid())
 step = start
 def other_saved():
@@ -137,8 +148,12 @@ class Kills:
 
 
 @pytest.fixture
-def kills(tmp_path: pathlib.Path) -> t.Iterator[Kills]:
-    world = JuiceFsWorld(tmp_path)
+def kills(tmp_path: pathlib.Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[Kills]:
+    """A volume that was mounted by hand, or with the parameter ``deployed`` one that the roles have made."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    kind = DeployedJuiceFs if getattr(request, "param", "") == "deployed" else JuiceFsWorld
+    world = kind(tmp_path)
     truth = tmp_path / "truth"
     truth.mkdir()
     pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -148,12 +163,11 @@ def kills(tmp_path: pathlib.Path) -> t.Iterator[Kills]:
     pool.shutdown()
 
 
+@pytest.mark.parametrize("kills", ["by hand", pytest.param("deployed", marks=pytest.mark.long)], indirect=True)
 def test_a_job_resumes_from_the_last_good_checkpoint(kills: Kills) -> None:
     world = kills.world
-    entry = {"name": "scratch", "kind": "shared_filesystem", "mode": "bind", "provider": "path"}
-    about = {"path": str(world.path), "type": "juicefs"}
-    bind.run(world.request(None, services=[{**entry, "filesystem": about}], require_all=True))
-    (bound,) = bindings.list_bindings(StateHome({"path": str(world.root / "home")}, "default"))
+    bind.run(world.request(None, services=[world.service], require_all=True))
+    bound = bindings.load_binding(StateHome({"path": str(world.root / "home")}, "default"), "scratch", "name")
     assert [row.ok for row in bound.reachable_from] == [True, True], (
         "both nodes see what the other writes, and its locks"
     )
@@ -162,14 +176,14 @@ def test_a_job_resumes_from_the_last_good_checkpoint(kills: Kills) -> None:
     for number in range(MOMENTS):
         kills.wait_for_a_save()
         before = [kills.last(rank, "saved") for rank in (0, 1)]
-        kind = kills.moments.choice(("store", "mount"))
+        kind = kills.moments.choice(world.kinds)
         starts = len(kills.starts()[0])
-        if kind == "store":
-            world.kill_store()
-            # They end when the store is back: what waits in fsync cannot be ended before.
+        if kind != "mount":
+            world.kill_server(kind)
+            # They end when the server is back: what waits in fsync cannot be ended before.
             kills.end_ranks()
             time.sleep(kills.moments.uniform(0.1, 1.0))
-            world.start_store()
+            world.start_server(kind)
         else:
             world.kill_mount("a")
         why = playing.result(120)
@@ -190,7 +204,7 @@ def test_a_job_resumes_from_the_last_good_checkpoint(kills: Kills) -> None:
         print(f"moment {number + 1}: {told[-1]}", flush=True)
     (kills.truth / "stop").touch()
     assert playing.result(120) == ""
-    kinds = {kind: sum(item["kind"] == kind for item in told) for kind in ("store", "mount")}
+    kinds = {kind: sum(item["kind"] == kind for item in told) for kind in world.kinds}
     print(f"{resumed} of {MOMENTS} resumed from the last good checkpoint: {kinds} killed during a save")
     assert resumed == MOMENTS
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import typing as t
@@ -20,6 +21,11 @@ LIMIT_S = 300
 INTERVAL = 20
 CANARY = "kube-canary-7c0ffee5"
 Dict = dict[str, t.Any]
+
+
+def count_tasks(output: str) -> int:
+    """Return how many tasks a playbook ran that were not skipped, as its last lines say."""
+    return sum(int(number) for number in re.findall(r"\bok=(\d+)", output))
 
 
 class Play:
@@ -114,6 +120,12 @@ class Controller:
     ) -> tuple[int, str]:
         """Run a playbook; return its exit code and output."""
         return self.start(playbook, job, **how).wait(limit_s)
+
+    def count_visits(self) -> int:
+        """Return how many short Jobs were made to ask nodes from pods, as the events of the team's namespace say."""
+        events = self.lab.items(f"/api/v1/namespaces/{self.team.namespace}/events")
+        made = [item for item in events if item.get("reason") == "SuccessfulCreate"]
+        return len({name for item in made if (name := item["involvedObject"]["name"]).startswith("muster-visit-")})
 
     def run(self, run_id: str = "*") -> tuple[Dict, pathlib.Path]:
         """Return the record and the folder of a run, of the only one where none is named."""

@@ -19,11 +19,13 @@ import urllib.parse
 
 
 class Kubelet:
-    """Serves the logs of one container; ``asked`` lists the queries that came."""
+    """Serves the logs of one container, and of pods that have ended (``texts``); ``asked`` lists the queries that came."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.lines: list[tuple[datetime.datetime, str]] = []
         self.asked: list[dict[str, str]] = []
+        # By name of a pod all that it has said.
+        self.texts: dict[str, str] = {}
         self._done = False
         self._cuts = 0
         self._changed = threading.Condition()
@@ -79,6 +81,10 @@ class Kubelet:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain")
                 self.end_headers()
+                *_first, pod, _container = parts.path.split("/")
+                if pod in kubelet.texts:
+                    self.wfile.write(kubelet.texts[pod].encode())
+                    return
                 sent, cuts = 0, kubelet._cuts
                 while True:
                     with kubelet._changed:
