@@ -35,6 +35,8 @@ from ansible_collections.muster.training.tests.support.mount_world import MountW
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 VOLUME = "team"
+# With signs that shells, units and addresses have a meaning for.
+PASSWORD: t.Final = "canary \"w$d'%s/1"
 _PASSWORD: t.Final = "canary-of-metadata-0451"
 _UNIT: t.Final = pathlib.Path(__file__).parents[2] / "roles/filesystem_client/templates/juicefs.service.j2"
 
@@ -52,6 +54,27 @@ def program() -> str:
         if is_missing:
             lacking(reason)
     return str(found)
+
+
+@contextlib.contextmanager
+def store_serving(root: pathlib.Path, host: str = "127.0.0.1") -> t.Iterator[str]:
+    """Run SeaweedFS with a bucket ``jfs``; yield its address."""
+    ports = [str(free_port()) for _number in range(6)]
+    names = ("-s3.port", "-master.port", "-volume.port", "-filer.port", "-admin.port", "-webdav.port")
+    data = root / "weed"
+    data.mkdir()
+    argv = [str(pathlib.Path(services_python()).parent / "weed"), "-logdir", str(data), "mini", "-dir", str(data)]
+    argv += ["-bucket", "jfs", "-ip", host, "-ip.bind", host, "-s3.port.iceberg", "0"]
+    argv += ["-s3.port.lance", "0", *(word for pair in zip(names, ports, strict=True) for word in pair)]
+    with (root / "weed.log").open("wb") as log:
+        process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=data, stdout=log, stderr=log)
+    try:
+        # Before the bucket is there, what is written to it is refused.
+        eventually(lambda: '"jfs"' in (root / "weed.log").read_text() or (data / "filerldb2").exists(), "the store", 60)
+        yield f"http://{host}:{ports[0]}"
+    finally:
+        process.kill()
+        process.wait()
 
 
 class JuiceFsWorld(MountWorld):

@@ -20,15 +20,13 @@ from ansible_collections.muster.training.plugins.module_utils._model.binding imp
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
-from ansible_collections.muster.training.tests.e2e.juicefs_world import program
-from ansible_collections.muster.training.tests.e2e.service_world import ACCESS, KEYS, SECRET, free_port, services_python
+from ansible_collections.muster.training.tests.e2e.juicefs_world import PASSWORD, program, store_serving
+from ansible_collections.muster.training.tests.e2e.service_world import ACCESS, KEYS, SECRET, free_port
 from ansible_collections.muster.training.tests.support import debian, postgres_program
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.volume_machine import VolumeMachine
 
 Dict = dict[str, t.Any]
-# With signs that shells, units and addresses have a meaning for.
-PASSWORD: t.Final = "canary \"w$d'%s/1"
 ROLES: t.Final = [
     {"include_role": {"name": "muster.training.filesystem_client"}},
     {"include_role": {"name": "muster.training.shared_filesystem"}},
@@ -57,27 +55,6 @@ def redis(root: pathlib.Path) -> t.Iterator[str]:
 def postgres(root: pathlib.Path) -> t.Iterator[str]:
     with postgres_program.serving(root) as address:
         yield f"{address}?sslmode=disable"
-
-
-@contextlib.contextmanager
-def store_serving(root: pathlib.Path, host: str = "127.0.0.1") -> t.Iterator[str]:
-    """Run SeaweedFS with a bucket ``jfs``; yield its address."""
-    ports = [str(free_port()) for _number in range(6)]
-    names = ("-s3.port", "-master.port", "-volume.port", "-filer.port", "-admin.port", "-webdav.port")
-    data = root / "weed"
-    data.mkdir()
-    argv = [str(pathlib.Path(services_python()).parent / "weed"), "-logdir", str(data), "mini", "-dir", str(data)]
-    argv += ["-bucket", "jfs", "-ip", host, "-ip.bind", host, "-s3.port.iceberg", "0"]
-    argv += ["-s3.port.lance", "0", *(word for pair in zip(names, ports, strict=True) for word in pair)]
-    with (root / "weed.log").open("wb") as log:
-        process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=data, stdout=log, stderr=log)
-    try:
-        # Before the bucket is there, what is written to it is refused.
-        eventually(lambda: '"jfs"' in (root / "weed.log").read_text() or (data / "filerldb2").exists(), "the store", 60)
-        yield f"http://{host}:{ports[0]}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Deployed:

@@ -11,6 +11,7 @@ The tests are one story, in their order.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -229,6 +230,16 @@ class World:
             "list[dict[str, t.Any]]", self.ask_mlflow("runs/search", {"experiment_ids": [number]}).get("runs", [])
         )
 
+    def count_pulls(self) -> dict[str, int]:
+        """Return how often each node has pulled the job's image, as its kubelet says."""
+        told = f'Successfully pulled image "{IMAGE.rpartition(":")[0]}'
+        events = self.lab.items(f"/api/v1/namespaces/{self.space}/events")
+        pulled = [item for item in events if item.get("reason") == "Pulled" and item["message"].startswith(told)]
+        found: collections.Counter[str] = collections.Counter()
+        for item in pulled:
+            found[item["source"]["host"]] += item.get("count") or 1
+        return dict(found)
+
     def close(self) -> None:
         for node in self.lab.nodes:
             with contextlib.suppress(Exception):
@@ -323,6 +334,8 @@ def test_a_rented_node_joins_works_and_is_lost_and_goes(world: World) -> None:
                 assert {row["node"] for row in rows if row["ok"]} >= {*own, name}, (service, rows)
             record = train(world, name)
             assert (record["outcome"], len(record["attempts"])) == ("succeeded", 2), record
+            # By all pods of both attempts, which shared a node.
+            assert world.count_pulls() == dict.fromkeys([*own, name], 1)
             inventory = list_rented(rent, controller.folder / "fleet.lambda.yml")
             code, output = controller.play("teardown", inventory=inventory, **values, muster_stop_runs=False)
             assert code == 0 and "1 proved gone" in output, output
@@ -394,6 +407,13 @@ def test_all_five_hold_what_they_had(world: World) -> None:
     assert [keys for keys, _run in keys_of if keys == {"own_loss"}] == [{"own_loss"}] * 2, "one of each attempt"
     logged = [run for keys, run in keys_of if "loss" in keys]
     assert [run["info"]["status"] for run in logged] == ["FINISHED"], logged
+    before = world.count_pulls()
+    job = command("python3", "-c", "print('second gang')", image=IMAGE)
+    code, output = world.controller.play("train", job, muster_run_id="second")
+    assert code == 0, output
+    pulls = world.count_pulls()
+    assert pulls == before, "a second gang pulls nothing"
+    NOTES.append(f"five services: pulls of one image by node {sorted(pulls.values())}, by a second gang none")
     keys = world.credentials("images")
     words = ["ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir", CERTS]
     words += ["--user", f"{keys['REGISTRY_USERNAME']}:{keys['REGISTRY_PASSWORD']}", IMAGE]

@@ -23,9 +23,9 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.tests.e2e.juicefs_world import PASSWORD, store_serving
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, free_port, services_python
-from ansible_collections.muster.training.tests.e2e.test_juicefs_deployed import PASSWORD, store_serving
 from ansible_collections.muster.training.tests.lab import image
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
