@@ -163,7 +163,9 @@ def test_the_life_of_a_volume(world: World) -> None:
         "-c",
         f"cat > /root/saver.py <<'END'\n{SAVER}\nEND\ncat > /root/check.py <<'END'\n{CHECK}\nEND",
     )
-    saver = f"systemd-run --unit=saver --property=Restart=always --property=RestartSec=1 --property=StartLimitIntervalSec=0 python3 /root/saver.py {PATH}/job"
+    # It begins on the volume alone, as ranks of a job do: for a moment nothing is mounted.
+    waits = f"--property=ExecStartPre=\"/bin/sh -c 'until mountpoint -q {PATH}; do sleep 0.2; done'\""
+    saver = f"systemd-run --unit=saver --property=Restart=always --property=RestartSec=1 --property=StartLimitIntervalSec=0 {waits} python3 /root/saver.py {PATH}/job"
     world.ask(saver)
     said = "journalctl --unit=saver --output=cat --no-pager"
     for moment in range(3):

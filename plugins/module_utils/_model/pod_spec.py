@@ -27,6 +27,7 @@ PROGRAM_FILES = (
     "checkpoint_ends.py",
     "checkpoint_found.py",
     "checkpoint_layouts.py",
+    "checkpoint_mount.py",
     "checkpoint_reports.py",
     "checkpoint_room.py",
     "checkpoint_steps.py",

@@ -8,7 +8,7 @@ attendance (ranks seen = ranks asked) and the diagnosis of a crash rest on. The 
 process group, because launchers signal the group; this process itself outlives their SIGTERM to record the end.
 
 Where the nodes of a gang share no folder for checkpoints, what one of them saved is copied to the others first
-(``checkpoint_peers.py``).
+(``checkpoint_peers.py``). A file system that has them is waited for (``checkpoint_mount.py``).
 """
 
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
@@ -145,6 +145,17 @@ def _bring_checkpoints(run: str, gang: str, first: bool) -> str:
     return problem
 
 
+def _find_lost_mount(run: str, first: bool) -> str:
+    """Return why the file system of the checkpoints of an earlier start is not there, empty where it is."""
+    folder = os.environ.get("MUSTER_CHECKPOINT_DIR")
+    if not folder:
+        return ""
+    import pathlib
+
+    problem: str = _import_neighbour("checkpoint_mount").pass_gate(pathlib.Path(run), folder, first)
+    return problem
+
+
 def _find_other_size(size: int | None) -> str:
     """Return what is wrong with a gang of another size than the job asks for; it would train something else."""
     asked = os.environ.pop("MUSTER_WORLD_SIZE", "")
@@ -189,7 +200,9 @@ def main(argv: list[str]) -> int:
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
     kind, problem = "GangError", _find_other_size(size)
     if not problem:
-        kind, problem = "CheckpointError", _bring_checkpoints(os.path.dirname(events), gang, first=attempt == 1)
+        run = os.path.dirname(events)
+        kind, problem = "CheckpointError", _find_lost_mount(run, first=attempt == base)
+        problem = problem or _bring_checkpoints(run, gang, first=attempt == 1)
     _open_output(base, attempt, rank)
     if problem:
         print(f"muster.{kind}: {problem}", file=sys.stderr)

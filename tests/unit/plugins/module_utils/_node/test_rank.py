@@ -108,6 +108,26 @@ def test_a_rank_of_a_gang_of_another_size_does_not_begin(ranks: Ranks) -> None:
     assert code == 0 and "MUSTER_WORLD_SIZE" not in out
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+def test_a_rank_that_is_started_again_waits_for_the_file_system_of_its_checkpoints(ranks: Ranks) -> None:
+    """Its place is an empty folder of another disk meanwhile."""
+    place = ranks.folder / "shared"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "of-a-test", str(place)]
+    subprocess.run(mount, check=True)
+    try:
+        asked = {**TORCHRUN, "MUSTER_CHECKPOINT_DIR": str(place / "checkpoints")}
+        assert ranks.run(["echo", "trained"], **asked)[1] == "trained\n"
+        subprocess.run(["umount", str(place)], check=True)
+        with ranks.start(["echo", "trained"], **asked) as process:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1.5)
+            subprocess.run(mount, check=True)
+            assert process.communicate(timeout=30)[0] == "trained\n"
+    finally:
+        subprocess.run(["umount", str(place)], check=False)
+
+
 def test_a_program_that_a_signal_ended_has_a_shells_code(ranks: Ranks) -> None:
     assert ranks.run(["sh", "-c", "kill -9 $$"], **TORCHRUN)[0] == 137
     assert (ranks.events[1]["exit_code"], ranks.events[1]["signal"]) == (137, 9)
