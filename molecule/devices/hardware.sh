@@ -88,7 +88,7 @@ cat /run/hardware/acs-on > /run/hardware/devices/pci0000:0f/0000:0f:01.0/config
 if [ -e /etc/systemd/system/multi-user.target.wants/muster-acs.service ]; then
   systemctl daemon-reload; systemctl restart muster-acs.service
 fi
-rm -f /run/muster-reboot
+rm -f /run/muster-reboot /run/muster-rdma-removed
 [ ! -e /etc/modprobe.d/muster-gpu-driver.conf ] || rm -rf /sys/module/nouveau
 [ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || {
   rm -rf /run/hardware/driver/nvidia

@@ -96,7 +96,8 @@ _UNIT_STOP = "#!/bin/sh\nsystemctl disable --now {unit} 2>/dev/null || true\n"
 _UNIT_GONE = "#!/bin/sh\nrm -rf /var/run/cdi\nsystemctl daemon-reload\n"
 
 
-PCIUTILS: t.Final = Package("pciutils", "99.0-1", files={"usr/bin/setpci": (_SETPCI, 0o755)})
+# Debian's own has an epoch: without one this would be the older of the two.
+PCIUTILS: t.Final = Package("pciutils", "1:99.0-1", files={"usr/bin/setpci": (_SETPCI, 0o755)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Molecule scenarios of the roles for GPUs and RDMA, each alone, on a machine of the lab."""
+"""The Molecule scenarios of the roles for GPUs and RDMA, each alone and together, on a machine of the lab."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ class WithContainerd(Scenarios):
     """A machine whose containerd runs, and writes of its own as it starts again."""
 
     def state(self) -> dict[str, list[str]]:
-        """What the machine is, without containerd's data."""
+        """What the machine is, without containerd's data, and whether systemd has read containerd's unit as it is."""
         found = super().state()
         return {
-            name: [line for line in lines if not line.startswith("/var/lib/containerd/")]
+            name: [
+                *(line for line in lines if not line.startswith("/var/lib/containerd/")),
+                self.lab.ask(name, "systemctl", "show", "containerd", "--property=NeedDaemonReload"),
+            ]
             for name, lines in found.items()
         }
 
@@ -40,8 +43,17 @@ def scenarios() -> t.Iterator[Scenarios]:
         yield made
 
 
-@pytest.mark.parametrize("name", ["gpu_driver", "rdma", "container_runtime"])
-def test_a_role_alone(scenarios: Scenarios, name: str) -> None:
+def take(scenarios: Scenarios, name: str) -> None:
+    """Take the steps of a scenario, at whose end the packages are those that there were."""
     packages = scenarios.lab.ask(SERVER, "dpkg-query", "--show")
     go_through(scenarios, name, (SERVER,))
     assert scenarios.lab.ask(SERVER, "dpkg-query", "--show") == packages
+
+
+@pytest.mark.parametrize("name", ["gpu_driver", "rdma", "container_runtime"])
+def test_a_role_alone(scenarios: Scenarios, name: str) -> None:
+    take(scenarios, name)
+
+
+def test_all_of_them_by_the_playbook(scenarios: Scenarios) -> None:
+    take(scenarios, "devices")

@@ -21,5 +21,17 @@ def test_modules_are_loaded_now_and_after_a_boot(host: t.Any) -> None:
     assert [line for line in lines if not line.startswith("#")] == list(MODULES)
 
 
+def test_acs_is_off_after_a_boot(host: t.Any) -> None:
+    assert host.service("muster-acs").is_running and host.service("muster-acs").is_enabled
+    # The word of its control, where hardware.sh has it.
+    place = "/sys/bus/pci/devices/0000:0f:01.0/config"
+    word = host.check_output(f"od --address-radix=n --format=x2 --skip-bytes=262 --read-bytes=2 {place}")
+    assert word.strip() == "0000"
+
+
+def test_the_kernel_was_booted_with_its_option(host: t.Any) -> None:
+    assert "iommu=pt" in host.file("/proc/cmdline").content_string.split()
+
+
 def test_nothing_of_the_other_roles_is_there(host: t.Any) -> None:
     assert not host.package("nvidia-driver-cuda").is_installed

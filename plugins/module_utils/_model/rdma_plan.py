@@ -23,6 +23,8 @@ _DOCA_REBOOT = "DOCA-OFED's modules take the place of those that are loaded"
 _LEAST_MEMLOCK = 1 << 30
 # What the role writes, so that the modules are loaded at each boot.
 _MODULES_FILE = "/etc/modules-load.d/muster-rdma.conf"
+# The last of what it writes to have ACS off at each boot.
+_ACS_LINK = "/etc/systemd/system/multi-user.target.wants/muster-acs.service"
 ACS: t.Final = ("keep", "disabled")
 IOMMU: t.Final = ("keep", "passthrough")
 _PASSTHROUGH = "iommu=pt"
@@ -127,7 +129,8 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     missing = [*packages, *modules, *mtu, *memlock, *off]
     # The role notes it on the machine before it changes modules that are loaded, or what is booted.
     reasons = [_DOCA_REBOOT] * ("doca-ofed" in packages)
-    reasons += [f"{option} is an option of its next boot" for option in kernel_options]
+    booted = (rdma.get("iommu") or {}).get("booted")
+    reasons += [f"{option} is an option of its next boot" for option in kernel_options if not booted]
     reboot = "; ".join(reasons) or str(host.facts.get("reboot") or "")
     plan = RdmaPlan(
         "install" if missing else "reboot" if reboot else "keep",
@@ -242,17 +245,19 @@ def _check_conflicts(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> lis
 
 
 def _choose_bridges(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> tuple[str, ...]:
-    """Return the bridges whose ACS is switched off: all that have it, none where all have it off or GPUs are in use."""
+    """Return the bridges whose ACS is switched off: all that have it, none where all stay so or GPUs are in use."""
     acs = rdma.get("acs") or {}
-    asked = options.acs == "disabled" and acs.get("enabled_on") and not host.driver.get("processes")
+    comes = rdma.get("removed") and _ACS_LINK not in _list_own_files(host)
+    asked = options.acs == "disabled" and (acs.get("enabled_on") or comes) and not host.driver.get("processes")
     return tuple(acs.get("bridges") or ()) if asked else ()
 
 
 def _choose_kernel_options(options: RdmaOptions, rdma: Facts) -> tuple[str, ...]:
     """Return the options with which the kernel is to boot and that nothing has set yet."""
     iommu = rdma.get("iommu") or {}
-    asked = options.iommu == "passthrough" and iommu.get("enabled") and iommu.get("mode") != "passthrough"
-    return (_PASSTHROUGH,) if asked and not iommu.get("booted") and not iommu.get("configured") else ()
+    ends = rdma.get("removed") or (iommu.get("mode") != "passthrough" and not iommu.get("booted"))
+    asked = options.iommu == "passthrough" and iommu.get("enabled") and ends
+    return (_PASSTHROUGH,) if asked and not iommu.get("configured") else ()
 
 
 def _check_platform(

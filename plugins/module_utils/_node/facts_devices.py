@@ -48,11 +48,13 @@ _OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
         "etc/udev/rules.d/71-muster-rdma.rules",
         *(f"etc/systemd/system/{unit}.service.d/50-muster-rdma.conf" for unit in ("k3s", "k3s-agent", "containerd")),
         "etc/systemd/system/muster-acs.service",
+        "etc/systemd/system/multi-user.target.wants/muster-acs.service",
         "var/lib/muster/kernel-options-rdma",
     ),
 }
-# Gone with the next boot.
+# Gone with the next boot; the second one: what rdma removed of ACS and kernel options is in force until then.
 _REBOOT_MARK = "run/muster-reboot"
+_REMOVED_MARK = "run/muster-rdma-removed"
 _DRAINED_MARK = "var/lib/muster/drained"
 # Its driver was changed in a wave, and is not proven yet.
 _UNPROVEN_MARK = "var/lib/muster/driver-unproven"
@@ -436,6 +438,7 @@ def _read_rdma(
         "peermem": os.path.isdir(f"{modules}/nvidia_peermem"),
         "p2pdma": _read_kernel_option(source, "CONFIG_PCI_P2PDMA"),
         "acs": {**facts_pci.read_acs(source, endpoints), "bridges": sorted(facts_pci.list_acs(source, endpoints))},
+        "removed": os.path.exists(source.below(_REMOVED_MARK)),
         "iommu": {
             **facts_pci.read_iommu(source, endpoints),
             **facts_boot.read_kernel_option(source, "iommu=pt"),

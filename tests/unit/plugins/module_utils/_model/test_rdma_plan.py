@@ -107,6 +107,27 @@ def test_acs_goes_off_on_all_bridges_that_have_it_so_that_the_unit_has_those_tha
     assert plan_again({"pciutils": "3.9"}, acs="disabled").packages == ()
 
 
+def test_what_a_removal_left_in_force_until_the_next_boot_is_set_up_again() -> None:
+    bridges = ("0000:01:00.0",)
+    is_on = {"acs": {"enabled_on": [], "bridges": list(bridges)}}
+    booted = {"iommu": {"enabled": True, "mode": "passthrough", "booted": True, "configured": False}}
+    asked = {"acs": "disabled", "iommu": "passthrough"}
+
+    def choose(options: dict[str, str], removed: bool = True, own: tuple[str, ...] = (), **iommu: bool) -> t.Any:
+        rdma = {**DONE, **is_on, "iommu": {**booted["iommu"], **iommu}, "removed": removed}
+        facts = {**BARE, "boot": {"loader": "grubby"}, "own_files": {"rdma": own}, "rdma": {"ports": [PORT], **rdma}}
+        found = plan_devices("x", facts, {"rdma": options}).rdma
+        return found.acs, found.kernel_options, found.reboot
+
+    assert choose(asked, removed=False) == ((), (), "") and choose({}) == ((), (), "")
+    assert choose(asked) == (bridges, ("iommu=pt",), ""), "the machine need not boot for what is in force"
+    assert choose(asked, booted=False)[2] == "iommu=pt is an option of its next boot"
+    unit = "/etc/systemd/system/muster-acs.service"
+    assert choose(asked, own=(unit,), configured=True) == (bridges, (), ""), "a unit that a cut run did not link"
+    link = "/etc/systemd/system/multi-user.target.wants/muster-acs.service"
+    assert choose(asked, own=(unit, link), configured=True) == ((), (), "")
+
+
 def test_nothing_is_installed_for_acs_where_no_package_may_come() -> None:
     (refusal,) = plan_again({}, acs="disabled", source="none").refusals
     assert refusal.problem.startswith("setpci (pciutils) is not there") and "rdma_acs: keep" in refusal.fix

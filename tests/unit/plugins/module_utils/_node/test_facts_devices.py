@@ -52,6 +52,7 @@ def test_what_the_roles_left_is_found(tmp_path: pathlib.Path) -> None:
     for path, text in (
         ("etc/modules-load.d/muster-rdma.conf", ""),
         ("run/muster-reboot", "modules were replaced\n"),
+        ("run/muster-rdma-removed", ""),
         ("var/lib/muster/drained", ""),
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +60,7 @@ def test_what_the_roles_left_is_found(tmp_path: pathlib.Path) -> None:
     facts = facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))
     own = {"gpu_driver": [], "container_runtime": [], "rdma": ["/etc/modules-load.d/muster-rdma.conf"]}
     assert (facts["own_files"], facts["reboot"], facts["drained"]) == (own, "modules were replaced", True)
+    assert facts["rdma"]["removed"]
 
 
 def test_processes_are_counted_by_their_files_where_nvidia_smi_does_not_answer(tmp_path: pathlib.Path) -> None:
