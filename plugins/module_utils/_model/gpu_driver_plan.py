@@ -267,6 +267,10 @@ def _plan_upgrade(host: DeviceHost, options: DriverOptions, old: str) -> DriverP
 def _judge_unloaded(host: DeviceHost, options: DriverOptions, libraries: str) -> DriverPlan:
     """Return the plan for a driver that is installed and whose module is not loaded."""
     what = f"driver {libraries} is installed and its module is not loaded"
+    if options.reboot == "never" and host.was_cut_short("gpu-driver"):
+        # Its module may not be built: the installation is finished, which loads it without a boot.
+        plan = _plan_install(host, options)
+        return plan if plan.refusals else dataclasses.replace(plan, reason=f"{what}: its installation was cut short")
     if host.driver.get("nouveau"):
         plan = _plan_reboot(host, options, f"{what}: nouveau has the GPUs")
         return dataclasses.replace(plan, blacklist=("nouveau",))

@@ -139,6 +139,15 @@ def test_an_upgrade_that_was_cut_short_before_its_boot_is_finished_with_one() ->
     assert plan.reboot == "the kernel module is 580.105.08 and the libraries are 595.91.07"
 
 
+def test_a_driver_whose_module_could_not_be_built_is_finished_without_a_boot() -> None:
+    facts = {**BARE, "driver": {"libraries": "595.91.07"}, "records": {"gpu-driver": False}}
+    plan = plan_devices("x", facts, {}).gpu_driver
+    assert (plan.action, plan.reboot) == ("install", "") and plan.packages and "cut short" in plan.reason
+    beside = plan_devices("x", {**facts, "driver": {"libraries": "595.91.07", "nouveau": True}}, {}).gpu_driver
+    assert (beside.action, beside.blacklist) == ("install", ("nouveau",)) and "nouveau has the GPUs" in beside.reboot
+    assert plan_devices("x", {**facts, "records": {"gpu-driver": True}}, {}).gpu_driver.action == "refuse"
+
+
 def test_a_machine_of_the_rhel_family_that_has_epel_keeps_its_own() -> None:
     rocky = {"os": {"id": "rocky", "version": "9.6", "like": ["rhel"]}, "kernel": "5.14.0-570.12.1.el9_6.x86_64"}
 
