@@ -9,6 +9,7 @@ import base64
 import json
 import pathlib
 import stat
+import sys
 import urllib.parse
 
 import pytest
@@ -81,8 +82,7 @@ def test_a_value_reaches_the_rank_and_nothing_else(world: World) -> None:
     assert result.code == 0, result.output
     assert {path.parent for path in during} == {world.node_folder(node) / "secrets" for node in NODES}
     assert not [command for command in commands if any(form in command for form in forms(CANARY))]
-    after = holders(world, CANARY)
-    assert [path for path in after if path.name != "log"] == [], "only the rank's own output on its node may hold it"
+    assert holders(world, CANARY) == [], "the rank's own output on its node has stars in its place"
     assert not [form for form in forms(CANARY) if form.decode() in result.output]
 
 
@@ -95,8 +95,8 @@ def test_the_file_of_values_is_for_its_owner_only(world: World) -> None:
     modes = [stat.S_IMODE(path.stat().st_mode) for folder in folders for path in (folder, *folder.iterdir())]
     world.finish()
     assert play.wait().code == 0
-    # The values, and with what key the nodes ask each other for checkpoints.
-    assert set(modes) <= {0o700, 0o600} and len(modes) == 6
+    # The values, how they are spelt in output, and with what key the nodes ask each other for checkpoints.
+    assert set(modes) <= {0o700, 0o600} and len(modes) == 8
     assert not [folder for folder in folders if folder.exists()]
 
 
@@ -110,6 +110,27 @@ def test_a_refused_start_leaves_no_value(world: World) -> None:
     assert result.code != 0
     assert holders(world, CANARY) == []
     assert CANARY not in result.output
+
+
+def test_a_command_that_does_not_know_a_value_does_not_show_it_either(world: World) -> None:
+    """The program prints it, ends with it in its error, and nobody follows: later commands have no such variable."""
+    text = (
+        "import json, os, sys; value = os.environ['TOKEN']; print('the token is', value, json.dumps(value), flush=True)\n"
+        f"import pathlib, time\nwhile not pathlib.Path({str(world.root / 'finish')!r}).exists(): time.sleep(0.05)\n"
+        "raise RuntimeError('cannot log in with ' + value)"
+    )
+    refs = [{"name": "TOKEN", "from": "env", "key": "API_KEY"}]
+    job = world.job(command=[sys.executable, "-c", text], secret_refs=refs, restart={"max_crashes": 0})
+    started = world.play(job=job, env={"API_KEY": CANARY}, training_job_wait=False)
+    assert started.code == 0, started.output
+    until(lambda: all("token is" in log.read_text() for log in world.nodes.glob("*/runs/*/units/agent/log")), "output")
+    said = [world.play(name, args=("-vvv",)).output for name in ("status", "logs", "diagnose")]
+    world.finish()
+    until(lambda: not world.processes(), "the end of the run")
+    said += [world.play(name, args=("-vvv",)).output for name in ("status", "diagnose", "logs", "report")]
+    assert not [form for form in forms(CANARY) if any(form.decode() in output for output in said)]
+    assert "the token is" in said[1] and "cannot log in with" in said[4], said[1::3]
+    assert holders(world, CANARY) == []
 
 
 def test_cancel_removes_the_values(world: World) -> None:

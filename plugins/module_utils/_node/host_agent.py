@@ -15,6 +15,7 @@ folder. The docstring of an operation lists its other keys.
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
 import json
 import os
@@ -32,6 +33,7 @@ from . import (
     host_rendezvous,
     host_units,
     mount_marker,
+    secret_mask,
     shared_folder,
 )
 
@@ -239,6 +241,8 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
             left += host_units.stop_unit(folder, request.get("within_s", 60))
     # Also where the folder that names them was deleted.
     left = sorted({*left, *host_units.end_left(run, names)})
+    with contextlib.suppress(OSError):
+        secret_mask.end_masks(run)
     shutil.rmtree(run / "secrets", ignore_errors=True)
     shared_folder.forget(run)
     if request.get("forget"):
@@ -374,6 +378,7 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
     if secrets:
         folder = files.private_dir(run / "secrets")
         files.write_json(folder / "env.json", secrets.get("env", {}))
+        files.write_json(run / secret_mask.FILE, secrets.get("masks", []))
         for name, data in secrets.get("files", {}).items():
             files.write_atomic(folder / name, base64.b64decode(data))
     for folder_name in request.get("write", []):
@@ -428,6 +433,8 @@ _MODULES = {
     "devices": ".facts_devices",
 }
 
+# Those whose answers have what programs printed.
+_TELLING = frozenset(("watch", "read", "examine", "stacks"))
 # EACCES, EPERM, EROFS
 _UNWRITABLE = (13, 1, 30)
 _STATE_ADVICE = (
@@ -443,7 +450,8 @@ def answer_request(request: NodeRequest) -> dict[str, t.Any]:
         if request["op"] in _MODULES:
             answer: dict[str, t.Any] = importlib.import_module(_MODULES[request["op"]], __package__).answer(request)
             return answer
-        return _OPS[request["op"]](request)
+        answer = _OPS[request["op"]](request)
+        return secret_mask.mask_answer(_run_dir(request), answer) if request["op"] in _TELLING else answer
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
         return {"problem": f"{problem}. {_STATE_ADVICE}" if exc.errno in _UNWRITABLE else problem}

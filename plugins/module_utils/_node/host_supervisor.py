@@ -23,7 +23,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, host_units, processes
+from . import files, host_restart_policy, host_units, processes, secret_mask
 
 if t.TYPE_CHECKING:
     from . import full_disk, host_full_disk, host_output, host_unit_care
@@ -366,6 +366,8 @@ class Supervisor:
             # After a cancel, storing takes no longer than the job may take to stop.
             self.care.close(self.spec["grace_s"] if self.stopping == "cancelled" else None, self._touch)
         if secrets := self.spec.get("secrets"):
+            with contextlib.suppress(OSError):
+                secret_mask.end_masks(pathlib.Path(secrets).parents[1], self._touch)
             pathlib.Path(secrets).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):
             pathlib.Path(file).unlink(missing_ok=True)

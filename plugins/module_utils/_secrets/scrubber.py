@@ -26,6 +26,7 @@ _FORMED = re.compile(
 _BEARER = re.compile(r"((?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}")
 _IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{0,100}:)[^\s/@]{1,200}(?=@)", re.IGNORECASE)
 _MIN_BASE64 = 8
+_SHORTEST_LINE = 8
 
 
 def _base64_forms(data: bytes) -> set[str]:
@@ -54,6 +55,12 @@ def _forms(secret: str) -> set[str]:
     twice = {json.dumps(form)[1:-1] for form in escaped}
     forms = {secret, data.hex(), data.hex().upper()} | quoted | lower | escaped | twice | _base64_forms(data)
     return {form for form in forms if form}
+
+
+def list_forms(text: str) -> set[str]:
+    """Return all spellings of a secret, and its lines, but for those that are too short to be told from other text."""
+    lines = {line for line in text.splitlines() if len(line) >= _SHORTEST_LINE}
+    return lines | (_forms(text.rstrip("\n")) if len(text.rstrip("\n")) >= _SHORTEST_LINE else set())
 
 
 class Scrubber:

@@ -39,6 +39,7 @@ _CORE = (
     "host_units",
     "mount_marker",
     "processes",
+    "secret_mask",
     "shared_folder",
 )
 MARK = "\x1emuster\x1e"

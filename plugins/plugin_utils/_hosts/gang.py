@@ -13,6 +13,7 @@ from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import EmptiedError, MusterError, StoppedNodeError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
+from ...module_utils._secrets.scrubber import list_forms
 from . import agent_package, file_sync, send_progress
 from .node_client import NodeClient, most_telling_error, on_each_node
 
@@ -226,10 +227,18 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
 
 
 def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> NodeObject:
-    """Return secrets in the form that a ``prepare`` request has on standard input; empty without any."""
+    """Return secrets in the form that a ``prepare`` request has on standard input; empty without any.
+
+    ``masks`` are the spellings of their values by which the node masks them in what programs print.
+    """
     if not env and not files:
         return {}
-    return {"env": dict(env), "files": {name: base64.b64encode(data).decode() for name, data in files.items()}}
+    texts = [*env.values(), *(data.decode(errors="replace") for data in files.values())]
+    return {
+        "env": dict(env),
+        "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
+        "masks": sorted({form for text in texts for form in list_forms(text)}),
+    }
 
 
 def _with_program(spec: NodeObject, program: str) -> NodeObject:

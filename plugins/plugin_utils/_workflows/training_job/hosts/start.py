@@ -445,7 +445,8 @@ def _add_secret_file(member: gang.GangMember, name: str, content: str) -> tuple[
     place = f"{run_dir}/secrets/{name}"
     spec = {**member.spec, "secret_files": [*member.spec["secret_files"], place]}
     own = gang.secret_payload({}, {name: content.encode()})
-    merged = {key: {**member.secrets.get(key, {}), **own[key]} for key in ("env", "files")}
+    values = {key: {**member.secrets.get(key, {}), **own[key]} for key in ("env", "files")}
+    merged = {**values, "masks": [*member.secrets.get("masks", []), *own["masks"]]}
     return place, dataclasses.replace(member, spec=spec, secrets=merged)
 
 

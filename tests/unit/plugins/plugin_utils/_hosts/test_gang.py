@@ -262,7 +262,9 @@ def test_a_unit_has_every_field_that_the_supervisor_reads() -> None:
 
 def test_no_secrets_are_no_payload() -> None:
     assert gang.secret_payload({}, {}) == {}
-    assert gang.secret_payload({"A": "1"}, {"F": b"\xff"}) == {"env": {"A": "1"}, "files": {"F": "/w=="}}
+    assert gang.secret_payload({"A": "1"}, {"F": b"\xff"}) == {"env": {"A": "1"}, "files": {"F": "/w=="}, "masks": []}
+    masks = gang.secret_payload({"A": "geheim/42"}, {"F": b"first line\nshort\n"})["masks"]
+    assert {"geheim/42", "geheim%2F42", "first line", "first line\nshort"} <= {*masks} and "short" not in masks
 
 
 class Slow(NodeShell):
