@@ -53,7 +53,7 @@ def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[S
 def list_counted(folder: pathlib.Path, complete: t.Sequence[Saved]) -> list[Saved]:
     """Return those that ``checkpoints.keep`` counts: of no known layout they must have been reported.
 
-    What a program calls its best one is none of them: it is old by nature, and the only one of its kind.
+    One that its name calls the best does not count: it is old by nature, and the only one of its kind.
     """
     reported = set(_read_names(folder / _REPORTED))
     known = [saved for saved in complete if saved.layout != "files" or saved.name in reported]
