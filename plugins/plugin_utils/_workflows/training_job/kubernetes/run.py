@@ -332,7 +332,8 @@ def _submit(
 ) -> tuple[KubeObject, RunRecord]:
     """Make the run's objects; return the one that runs it, and the run's record."""
     asked, now = run.asked, t.cast(str, run_record.format_time(time.time()))
-    record = dataclasses.replace(record, submitted_at=now, queued_at=now)
+    # A run that is continued began when it was submitted first.
+    record = dataclasses.replace(record, submitted_at=asked.before.submitted_at if asked.before else now, queued_at=now)
     digest = code_source.job_digest(plan.job, asked.source)
     try:
         live, supporting = submit.submit(run.client, plan, values, digest)

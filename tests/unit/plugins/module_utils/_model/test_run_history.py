@@ -654,3 +654,20 @@ def test_a_step_that_was_saved_was_reached_although_it_was_not_printed() -> None
     fresh = fold_lines([*printed, ended(1, 0, 28.0, 9), started(2, 0, 30.0), metric(31.0, resumed_from_step=20)])
     fresh.metric({"at": 35.0, "step": 30})
     assert fresh.losses()[0] == 5
+
+
+def test_a_start_that_waits_in_its_queue_has_no_place_by_the_ranks_of_the_one_before() -> None:
+    """Its object is made suspended; the run was cancelled, and is continued: nothing suspended it."""
+    history, placed = RunHistory(), list[bool]()
+    lines: list[dict[str, t.Any]] = [
+        {"kind": "submitted", "at": 1.0, "attempt": 1},
+        {"kind": "worker_started", "at": 2.0, "rank": 0, "node": "a", "attempt": 1, "gang": "1/g"},
+        {"kind": "ended", "at": 3.0, "detail": "cancelled"},
+        {"kind": "submitted", "at": 4.0, "attempt": 2},
+        {"kind": "worker_started", "at": 5.0, "rank": 0, "node": "a", "attempt": 2, "gang": "2/g"},
+        {"kind": "set_back", "at": 6.0, "cause": "preempted"},
+    ]
+    for line in lines:
+        history.event(line)
+        placed.append(history.is_placed)
+    assert placed == [False, True, True, False, True, False]
