@@ -289,9 +289,13 @@ class PrintedSteps:
             self._news.append({"kind": kind, **({"attempt": attempt} if attempt else {}), **values})
 
     def note_untimed(self, node: str, line: t.Mapping[str, t.Any]) -> None:
-        """Note a line that the program reports by itself without a time: of which attempt it is, is not known."""
+        """Note a line that the program reports by itself without a time, or with one that cannot be.
+
+        Of which attempt it is, is not known.
+        """
         if any(key in line for key in _REPORTED):
-            self._tell(UNTIMED, 0, node=node)
+            given = {} if line.get("at") is None else {"given": str(line["at"])[:40]}
+            self._tell(UNTIMED, 0, node=node, **given)
 
     def keep(self) -> dict[str, t.Any]:
         """Return what another follower needs to go on, as JSON can hold it; nothing before anything was printed."""
@@ -328,7 +332,9 @@ def read_event(event: t.Mapping[str, object]) -> dict[str, object]:
     if kind == MIXED:
         return {"problem": "the loss is of whichever process printed first: none says its rank"}
     if kind == UNTIMED:
-        return {"problem": 'what the program reports without a time ("at", Unix seconds) is not read'}
+        which = f'with a time that cannot be ("at": {event["given"]})' if event.get("given") else 'without a time ("at"'
+        which += "" if event.get("given") else ", Unix seconds)"
+        return {"problem": f"what the program reports {which} is not read"}
     if kind != WENT_BACK:
         return {}
     steps = f"{event.get('step')} to {event.get('back_to')}"
@@ -353,6 +359,12 @@ def describe(event: t.Mapping[str, t.Any]) -> str:
         return (
             f"warning: several processes of {event['node']} print steps without their rank: the loss is that of"
             " whichever printed first. Print on rank 0 alone, or add a group rank to job.metrics.step_pattern"
+        )
+    if event["kind"] == UNTIMED and event.get("given"):
+        return (
+            f"warning: {event['node']}: the program writes lines to MUSTER_METRICS_FILE with a time that cannot be"
+            f' ("at": {event["given"]}): their steps, losses and checkpoints are not read. Write Unix seconds, and look'
+            " at the clock of the node"
         )
     if event["kind"] == UNTIMED:
         return (

@@ -120,6 +120,7 @@ def _describe_rank(
         "alive": pid is not None,
         "exit_code": end.get("exit_code") if end else None,
         "signal": end.get("signal") if end else None,
+        "stopped": bool(end and end.get("stopped")),
         "ended_at": end.get("at") if end else None,
         "standing": line.get("standing"),
     }

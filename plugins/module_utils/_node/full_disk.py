@@ -139,8 +139,9 @@ class FullDisks:
             if first is None or again is None or not crashed or _is_further(before, last):
                 continue
             code = last.first_failure.exit_code if last.first_failure else 1
-            where = "before its first step" if last.last_step is None else f"at step {last.last_step}"
-            what = f"{again.describe()}, in attempt {last.n} {where} as in attempt {before.n} before it"
+            # Without one it may be that none was made, or that none could be read.
+            where = "" if last.last_step is None else f" at step {last.last_step}"
+            what = f"{again.describe()}, in attempt {last.n}{where} as in attempt {before.n} before it"
             return FullEnd(again.node, code, f"{what}: no restart frees any")
         return None
 

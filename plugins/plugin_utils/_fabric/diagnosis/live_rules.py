@@ -138,6 +138,9 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
     elif code is None and not job_ended:
         text = f"{name} (pid {rank['pid']}) no longer exists and did not record an exit code"
         yield build_live_cause("rank_ended", text, node.name)
+    elif job_ended and rank.get("stopped"):
+        # Its launcher stopped it, because of another rank or of the end of the run: what ended that is recorded.
+        return
     elif code is not None and (code != 0 or not job_ended):
         how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
         error = node.errors.get(rank["rank"]) if code and not signal else None

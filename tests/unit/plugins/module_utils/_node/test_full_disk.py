@@ -52,7 +52,7 @@ def test_the_second_one_without_progress_ends_it() -> None:
     assert said == (
         "no space left on a for /data/c, in attempt 2 at step 20 as in attempt 1 before it: no restart frees any"
     )
-    assert "before its first step" in str(find_end([attempt(1, None), attempt(2, None)], 1, 2))
+    assert "in attempt 2 as in attempt 1" in str(find_end([attempt(1, None), attempt(2, None)], 1, 2))
     # The follower of a continuation has all attempts of the run.
     assert find_end([attempt(1, 20), attempt(2, 30), attempt(3, 30)], 1, 2, 3) is not None
 

@@ -249,6 +249,13 @@ def test_a_rank_that_failed_is_named_with_its_own_error() -> None:
     }
 
 
+def test_ranks_that_their_launcher_stopped_are_no_cause_of_an_end() -> None:
+    """The run ended by its crashes, while ranks of one more attempt had begun: its record says why."""
+    stopped = {"alive": False, "exit_code": 143, "signal": 15, "stopped": True}
+    found = judged(look("a", rank(0, **stopped), steps=HUNG), look("b", rank(1, **stopped)))
+    assert found.progress.state == "ended" and "rank_ended" not in {code for code, _node in codes(found)}
+
+
 def test_what_was_reported_before_a_run_succeeded_is_over() -> None:
     log = diagnose_text("RuntimeError: gloo: Connection closed by peer [10.0.0.2]:5", "a/log")
     ended = [rank(number, alive=False, exit_code=0) for number in (0, 1)]

@@ -266,14 +266,23 @@ def test_a_loss_that_is_no_number_counts_at_a_step_that_was_printed_before(tmp_p
     assert watched.story.nan_since == 25
 
 
-@pytest.mark.parametrize("at", [{}, {"at": "soon"}, {"at": time.time() * 1000}])
-def test_a_program_that_reports_without_a_time_is_warned_of(tmp_path: pathlib.Path, at: Dict) -> None:
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ({}, "writes lines without a time to MUSTER_METRICS_FILE"),
+        ({"at": None}, "writes lines without a time to MUSTER_METRICS_FILE"),
+        ({"at": "soon"}, 'with a time that cannot be ("at": soon)'),
+        ({"at": time.time() * 1000}, 'with a time that cannot be ("at": 1'),
+        ({"at": time.time() + 30 * 86400}, 'with a time that cannot be ("at": 1'),
+    ],
+)
+def test_a_program_that_reports_without_a_time_is_warned_of(tmp_path: pathlib.Path, at: Dict, words: str) -> None:
     said: list[str] = []
     followed = follower(tmp_path, said=said)
     start_attempt(followed, 1)
     followed.take_text("a", "metrics", "".join(json.dumps({**at, "step": step}) + "\n" for step in (1, 2)))
     followed._release_printed()
-    assert [line for line in said if "without a time to MUSTER_METRICS_FILE" in line] == said and len(said) == 1
+    assert [line for line in said if words in line] == said and len(said) == 1
     assert "not read" in str(followed.story.steps_read["problem"])
     followed.take_text("a", "metrics", json.dumps({"at": time.time(), "step": 3}) + "\n")
     assert followed.story.attempts[-1].last_step == 3
@@ -300,7 +309,7 @@ def test_a_disk_that_stays_full_ends_the_run_after_the_second_attempt(tmp_path: 
     crash_full(followed, 2)
     outcome = followed._rule_outcome()
     assert outcome is not None and (outcome.cause, outcome.node, outcome.exit_code) == ("disk_full", "a", 1)
-    assert outcome.detail.startswith("no space left on a for /data/c-7.pt, in attempt 2 before its first step")
+    assert outcome.detail.startswith("no space left on a for /data/c-7.pt, in attempt 2 as in attempt 1")
 
 
 def test_a_fault_before_the_first_step_is_at_none(tmp_path: pathlib.Path) -> None:
@@ -327,7 +336,7 @@ def test_a_run_that_is_started_again_has_what_was_freed_since(tmp_path: pathlib.
     assert followed._rule_outcome() is None
     crash_full(followed, 4)
     outcome = followed._rule_outcome()
-    assert outcome is not None and "in attempt 4 before its first step as in attempt 3" in outcome.detail
+    assert outcome is not None and "in attempt 4 as in attempt 3" in outcome.detail
 
 
 def test_a_crash_beside_a_full_disk_does_not_end_the_run(tmp_path: pathlib.Path) -> None:
