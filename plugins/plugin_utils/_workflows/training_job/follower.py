@@ -103,6 +103,7 @@ class Follower:
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
         self._said_of_replicas: set[str] = set()
+        self._is_found_said = False
         self._events_read = size_of(folder / "events.jsonl")
         for name, feed in (("events", self._take_event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
@@ -200,6 +201,8 @@ class Follower:
             self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
         elif line.get("kind") == "checkpoint_passed_over":
             self.progress.say(f"{node}: {detail}")
+        elif line.get("kind") == "pod_ready" and detail and self.story.base == 1 and not self.story.attempts:
+            self._say_found(str(line.get("folder")), str(detail))
         elif (
             line.get("kind") == "agent_restart" and detail == "node_lost" and int(line.get("exit_code") or 0) > _SIGNALS
         ):
@@ -215,6 +218,13 @@ class Follower:
         ) not in self._said_of_replicas:
             self._said_of_replicas.add(key)
             self.progress.say(said)
+
+    def _say_found(self, folder: str, name: str) -> None:
+        """Say once of a run that begins which checkpoint its folder had before it."""
+        if not self._is_found_said:
+            self._is_found_said = True
+            said = f"{folder} has {name} from before this run: a program that resumes continues from it"
+            self.progress.say(f"warning: {said}. Name another run_id to begin anew")
 
     def _take_notices(self) -> None:
         """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""
