@@ -279,6 +279,21 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)
 
 
+def require_recorded_here(home: StateHome, run_id: str) -> None:
+    """Refuse to follow a run that is at work and that another cluster of this state home has the record of.
+
+    It would have two followers, each with its own restarts, and count twice in the usage.
+
+    :raises RefusedError: naming the cluster.
+    """
+    for place in sorted(home.root.glob(f"*/runs/{run_id}/run.json")):
+        record = load_record(place.parent) if place.parent != home.run_folder(run_id) else None
+        if record is not None and not record.is_ended:
+            cluster = place.parents[2].name
+            problem = f"run {run_id} is at work, and is recorded in cluster {cluster} of {home.root}"
+            raise RefusedError(problem, f"Name that cluster (-e muster_cluster={cluster}), or another run_id")
+
+
 def delete_unstarted(folder: pathlib.Path) -> None:
     """Remove the folder of a run that never got a record, and of which no credential is left to be ended."""
     if not any((folder / name).exists() for name in ("run.json", "secret_leases.json")):

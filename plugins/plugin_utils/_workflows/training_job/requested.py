@@ -16,7 +16,14 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
-from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record, read_record
+from ..shared.state_dir import (
+    RUN_ID_LIMIT,
+    StateHome,
+    delete_unstarted,
+    load_record,
+    read_record,
+    require_recorded_here,
+)
 from .changes import describe_changes
 from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
@@ -69,10 +76,12 @@ class RequestedRun:
         """Say what check mode found: that the run would be started, continued from which step, or followed.
 
         :param origin: from where it continues, by what its nodes have; else what it reported last is said.
-        :raises RefusedError: where another command of this controller follows it.
+        :raises RefusedError: where another command of this controller follows it, or another cluster has its record.
         """
         if not starts:
             self.home.require_unfollowed(self.run_id)
+        if not starts and self.before is None:
+            require_recorded_here(self.home, self.run_id)
         saved = self.before.checkpoint if self.before and self.job.checkpoints.resume != "never" else None
         would = "would be started" if self.before is None else "would be continued"
         would = (

@@ -27,7 +27,7 @@ from ...._kube.placement import admission
 from ...shared import cluster_identity, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
-from ...shared.state_dir import StateHome
+from ...shared.state_dir import StateHome, require_recorded_here
 from .. import fabric_file, image_pin
 from .. import source as code_source
 from ..announce import announce, build_sender
@@ -288,6 +288,8 @@ def _start_or_follow(
     context = request.options.get("context")
     plan, live = run.plan(asked.next_attempt), run.find_live()
     follows = _continues(run, live)
+    if follows and before is None:
+        require_recorded_here(asked.home, plan.run_id)
     if live is not None and follows:
         submit.repair_owners(client, plan, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         plan = run.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))

@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
     load_record,
     names_cluster,
     read_record,
+    require_recorded_here,
 )
 
 
@@ -113,6 +114,30 @@ def test_a_record_of_a_newer_version_is_refused(tmp_path: pathlib.Path) -> None:
         load_record(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({**value, "schema": 1}))
     assert load_record(tmp_path) is not None
+
+
+def test_a_run_at_work_that_another_cluster_has_the_record_of_is_refused(tmp_path: pathlib.Path) -> None:
+    """It would have two followers; the same name in another cluster after its end is another run."""
+    value = {
+        "schema": 1,
+        "run_id": "r",
+        "job": {"name": "x"},
+        "state": "running",
+        "submitted_at": "2026-01-01T00:00:00Z",
+    }
+    place = home(tmp_path).run_folder("r")
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps(value))
+    require_recorded_here(home(tmp_path), "r")
+    with pytest.raises(RefusedError) as caught:
+        require_recorded_here(home(tmp_path, "other"), "r")
+    assert str(caught.value) == (
+        f"run r is at work, and is recorded in cluster lab of {tmp_path}. Name that cluster (-e muster_cluster=lab), or "
+        "another run_id"
+    )
+    require_recorded_here(home(tmp_path, "other"), "another")
+    (place / "run.json").write_text(json.dumps({**value, "state": "ended"}))
+    require_recorded_here(home(tmp_path, "other"), "r")
 
 
 def test_no_record_is_none_and_a_damaged_one_is_refused(tmp_path: pathlib.Path) -> None:
