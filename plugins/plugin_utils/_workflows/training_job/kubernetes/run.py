@@ -13,13 +13,14 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, commands, drill, job_checkpoints
-from .....module_utils._model.errors import InputError, MusterError, TransportError
+from .....module_utils._model.errors import InputError, MusterError, RefusedError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.network_plan import NetworkPlan
 from .....module_utils._model.run_record import STANDING, BackendRef, RunRecord, State
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
+from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
@@ -85,7 +86,10 @@ class ClusterRun:
         """
         plan, before = self.plan(self.asked.next_attempt), self.asked.before
         if before is not None and not before.is_ended and before.backend_ref:
-            found = submit.find_live(self.client, before.backend_ref)
+            try:
+                found = submit.find_live(self.client, before.backend_ref)
+            except KubeError as exc:
+                raise _explain_unreadable(exc, before, plan.namespace) from exc
             if found is not None:
                 return found
         return self.client.get(kubernetes_plan.build_objects(plan)[-1], plan.name, plan.namespace)
@@ -253,6 +257,16 @@ def _pin_image(run: ClusterRun) -> ClusterRun:
         fewer = dataclasses.replace(facts, nodes=fitting)
         decision = _decide_on(run.asked, run.client, run.asked.job, decision.namespace, fewer)
     return dataclasses.replace(run, image=image, decision=decision, _plans={})
+
+
+def _explain_unreadable(exc: KubeError, before: RunRecord, namespace: str) -> MusterError:
+    """Return the error of a recorded run that may not be read: the job may ask for another namespace than it is in."""
+    recorded = before.backend_ref.namespace if before.backend_ref else None
+    if exc.status != 403 or recorded in (None, namespace):
+        return exc
+    problem = f"run {before.run_id} is recorded in namespace {recorded}, which this kubeconfig may not read"
+    fix = "Name another run_id, or use a kubeconfig of that namespace"
+    return RefusedError(f"{problem}, and the job asks for {namespace}", fix)
 
 
 def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | None:
