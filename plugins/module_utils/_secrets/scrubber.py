@@ -113,6 +113,9 @@ class _Registry:
             self._values.add(value)
             self._built = None
 
+    def has(self, value: str) -> bool:
+        return value in self._values
+
     def scrubber(self) -> Scrubber:
         if self._built is None:
             self._built = Scrubber(self._values)
@@ -125,6 +128,11 @@ _registry = _Registry()
 def remember(value: str) -> None:
     """Add ``value`` to the secrets that :func:`scrub` removes, until this process ends."""
     _registry.add(value)
+
+
+def is_remembered(value: str) -> bool:
+    """Return whether a value is one of the secrets that :func:`scrub` removes."""
+    return _registry.has(value)
 
 
 def scrub(text: str) -> str:

@@ -13,7 +13,7 @@ from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import EmptiedError, MusterError, StoppedNodeError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
-from ...module_utils._secrets.scrubber import list_forms
+from ...module_utils._secrets.scrubber import is_remembered, list_forms
 from . import agent_package, file_sync, send_progress
 from .node_client import NodeClient, most_telling_error, on_each_node
 
@@ -229,11 +229,12 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
 def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> NodeObject:
     """Return secrets in the form that a ``prepare`` request has on standard input; empty without any.
 
-    ``masks`` are the spellings of their values by which the node masks them in what programs print.
+    ``masks`` are the spellings by which the node masks the values in what programs print: of those that are secrets, not
+    of others that come with them, as the address of a data set does.
     """
     if not env and not files:
         return {}
-    texts = [*env.values(), *(data.decode(errors="replace") for data in files.values())]
+    texts = filter(is_remembered, [*env.values(), *(data.decode(errors="replace") for data in files.values())])
     return {
         "env": dict(env),
         "files": {name: base64.b64encode(data).decode() for name, data in files.items()},

@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
 from ansible_collections.muster.training.plugins.module_utils._node import host_units, shared_folder
+from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync, gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -263,8 +264,12 @@ def test_a_unit_has_every_field_that_the_supervisor_reads() -> None:
 def test_no_secrets_are_no_payload() -> None:
     assert gang.secret_payload({}, {}) == {}
     assert gang.secret_payload({"A": "1"}, {"F": b"\xff"}) == {"env": {"A": "1"}, "files": {"F": "/w=="}, "masks": []}
-    masks = gang.secret_payload({"A": "geheim/42"}, {"F": b"first line\nshort\n"})["masks"]
-    assert {"geheim/42", "geheim%2F42", "first line", "first line\nshort"} <= {*masks} and "short" not in masks
+    for secret in ("geheim/42", "first line\nshort\n"):
+        scrubber.remember(secret)
+    payload = gang.secret_payload({"A": "geheim/42", "PLACE": "s3://data/names"}, {"F": b"first line\nshort\n"})
+    masks = payload["masks"]
+    assert {"geheim/42", "geheim%2F42", "first line", "first line\nshort"} <= {*masks}
+    assert not {"short", "s3://data/names"} & {*masks}
 
 
 class Slow(NodeShell):
