@@ -229,8 +229,8 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
 def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> NodeObject:
     """Return secrets in the form that a ``prepare`` request has on standard input; empty without any.
 
-    ``masks`` are the spellings by which the node masks the values in what programs print: of those that are secrets, not
-    of others that come with them, as the address of a data set does.
+    ``masks`` are the spellings by which the node masks the values in what programs print: of those that are secrets,
+    not of others that come with them, as the address of a data set does.
     """
     if not env and not files:
         return {}
