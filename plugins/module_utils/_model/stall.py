@@ -10,6 +10,9 @@ import dataclasses
 import statistics
 import typing as t
 
+if t.TYPE_CHECKING:
+    from .run_attempt import Attempt
+
 # Also a job whose steps take milliseconds may write a checkpoint of gigabytes between two of them.
 LEAST_S: t.Final = 30.0
 TIMES: t.Final = 50.0
@@ -59,6 +62,17 @@ def judge(since_s: float, pace: Pace | None, startup_s: float | None = None) -> 
     if pace is not None:
         late = max(_LATE_S, _LATE_TIMES * pace.step_s, _LATE_READINGS * pace.reading_s, pace.longest_s)
     return "late" if since_s > max(late, startup_s or 0.0) else "moving"
+
+
+def has_ranks_at_work(attempts: t.Sequence[Attempt], base: int) -> bool:
+    """Return whether a rank may make a step, as far as ranks have said that they began and ended.
+
+    :param base: the number of this start's first attempt: ranks of those before it make none.
+    """
+    newest = attempts[-1] if attempts else None
+    if newest is None or not newest.ranks:
+        return True
+    return newest.n >= base and any(rank not in newest.exits for rank in newest.ranks)
 
 
 def describe(since_s: float, pace: Pace | None) -> str:

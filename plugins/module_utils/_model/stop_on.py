@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from . import stall
 from . import validators as f
 from .errors import InputError
 
@@ -81,7 +82,8 @@ class StopRules:
         """
         attempt = story.attempts[-1] if story.attempts else None
         mark = (attempt.n, attempt.last_step, attempt.last_step_at) if attempt else ()
-        if not is_seen or attempt is None or mark != self._mark:
+        could_step = is_seen and stall.has_ranks_at_work(story.attempts, story.base)
+        if not could_step or attempt is None or mark != self._mark:
             self._mark, self._moved_at = mark, now
         self.stood_s = now - self._moved_at
         if self._stop_on.nan and story.nan_since is not None:

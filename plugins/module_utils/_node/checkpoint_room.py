@@ -110,6 +110,14 @@ def describe(line: t.Mapping[str, t.Any]) -> str:
     return f"warning: {line['node']}: {fits}: {describe_sizes(line)}. {fix}"
 
 
+def describe_found(line: t.Mapping[str, t.Any]) -> str:
+    """Return of a pod that begins which checkpoint its folder has, as a warning for a run that is new; else nothing."""
+    if line.get("kind") != "pod_ready" or not line.get("detail"):
+        return ""
+    found = f"{line.get('folder')} has {line['detail']} from before this run"
+    return f"warning: {found}: a program that resumes continues from it. Name another run_id to begin anew"
+
+
 def describe_sizes(line: t.Mapping[str, t.Any]) -> str:
     """Return the sizes of an event of :class:`RoomWatch`."""
     return f"{describe_free(line)}, a checkpoint takes {format_size(line['checkpoint_bytes'])}"

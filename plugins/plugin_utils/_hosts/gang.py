@@ -63,16 +63,13 @@ def prepare_gang(
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
-    Nodes that are prepared ``again`` keep their processes: the rest of the gang is at work.
-
     :param fresh: the run has never run: when a node fails, its folders are removed again.
-    :param again: the run was started on these nodes before, and what it had is not brought again.
+    :param again: the run was started on these nodes before: what it had is not brought again, its processes stay.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :param say: takes a line about how much of the files was sent, now and then.
     :raises EmptiedError: a node has not even the agent of a run that was started on it before (``again``).
     :raises StoppedNodeError: the run was stopped on a node that is to be started ``again``.
-    :raises MusterError: the reason of the first node that failed; no process of the run is left running, but for one
-        that was started before (``again``).
+    :raises MusterError: the reason of the first node that failed; what of the run was not running before is stopped.
     """
     by_name = {member.remote.name: member for member in members}
     sending = send_progress.SendProgress([item.tree for item in trees], [m.missing for m in members], say)

@@ -103,7 +103,6 @@ class Follower:
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
         self._said_of_replicas: set[str] = set()
-        self._is_found_said = False
         self._events_read = size_of(folder / "events.jsonl")
         for name, feed in (("events", self._take_event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
@@ -162,18 +161,11 @@ class Follower:
         hung = self.hangs.decide()
         if hung.action == "end":
             return RunOutcome("failed", 1, "hang", hung.detail, hung.node)
-        stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen() and self._has_ranks_at_work())
+        stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         if stop is None:
             return None
         detail, node = self.hangs.name_end(stop.cause, stop.detail)
         return RunOutcome("failed", 1, stop.cause, detail, node)
-
-    def _has_ranks_at_work(self) -> bool:
-        """Return whether a rank of this start may make a step, as far as ranks have said that they began and ended."""
-        newest = self.story.attempts[-1] if self.story.attempts else None
-        if newest is None or not newest.ranks:
-            return True
-        return newest.n >= self.story.base and any(rank not in newest.exits for rank in newest.ranks)
 
     def _find_uneven(self) -> tuple[str, str] | None:
         return self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None
@@ -201,8 +193,6 @@ class Follower:
             self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
         elif line.get("kind") == "checkpoint_passed_over":
             self.progress.say(f"{node}: {detail}")
-        elif line.get("kind") == "pod_ready" and detail and self.story.base == 1 and not self.story.attempts:
-            self._say_found(str(line.get("folder")), str(detail))
         elif (
             line.get("kind") == "agent_restart" and detail == "node_lost" and int(line.get("exit_code") or 0) > _SIGNALS
         ):
@@ -218,13 +208,6 @@ class Follower:
         ) not in self._said_of_replicas:
             self._said_of_replicas.add(key)
             self.progress.say(said)
-
-    def _say_found(self, folder: str, name: str) -> None:
-        """Say once of a run that begins which checkpoint its folder had before it."""
-        if not self._is_found_said:
-            self._is_found_said = True
-            said = f"{folder} has {name} from before this run: a program that resumes continues from it"
-            self.progress.say(f"warning: {said}. Name another run_id to begin anew")
 
     def _take_notices(self) -> None:
         """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""

@@ -72,6 +72,14 @@ class RequestedRun:
         context = self.job.placement.cluster
         return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
+    def require_one_follower(self) -> None:
+        """Refuse a run that is at work, and that another cluster of the state home has the record of.
+
+        :raises RefusedError: naming the cluster.
+        """
+        if self.before is None:
+            require_recorded_here(self.home, self.run_id)
+
     def say_plan(self, starts: bool, where: str, origin: str = "") -> None:
         """Say what check mode found: that the run would be started, continued from which step, or followed.
 
@@ -80,8 +88,7 @@ class RequestedRun:
         """
         if not starts:
             self.home.require_unfollowed(self.run_id)
-        if not starts and self.before is None:
-            require_recorded_here(self.home, self.run_id)
+            self.require_one_follower()
         saved = self.before.checkpoint if self.before and self.job.checkpoints.resume != "never" else None
         would = "would be started" if self.before is None else "would be continued"
         would = (

@@ -81,6 +81,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with asked.lock():
             plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets, tracked=tracked)
             _check_cut(plan, drilling)
+            if is_running(plan, before):
+                asked.require_one_follower()
             if ended := _read_good_end(asked, plan):
                 return _leave_succeeded(asked, ended, differs)
             with (

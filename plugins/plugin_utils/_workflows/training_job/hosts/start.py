@@ -24,7 +24,7 @@ from ...._hosts.node_client import on_each_node
 from ...shared import run_record
 from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
-from ...shared.state_dir import StateHome, require_recorded_here
+from ...shared.state_dir import StateHome
 from .. import fabric_file
 from ..announce import announce
 from ..changes import describe_changes, find_template
@@ -75,8 +75,6 @@ def start_or_join(
         request.progress.say(_describe_continuation(before, differs, plan.job, _list_seen(plan)))
     _stop_left(request.progress, plan, before)
     lives = unseen or (is_running(plan, before) and not _stop_half_a_gang(plan))
-    if lives and before is None:
-        require_recorded_here(home, plan.run_id)
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives, request)
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)

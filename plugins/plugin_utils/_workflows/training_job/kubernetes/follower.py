@@ -18,6 +18,7 @@ import typing as t
 from .....module_utils._model.drill import Drill
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
+from .....module_utils._node import checkpoint_room
 from ...._kube.api.kinds import Fields, KubeObject, ObjectMeta
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
@@ -81,6 +82,7 @@ class ClusterFollower(Follower):
         self._main_seen = False
         self.image_ids: dict[str, str] = {}
         self.admitted_at: float | None = None
+        self._said_found: set[str] = set()
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.hindrances = Hindrances(job.placement.start_wait_s)
@@ -253,6 +255,13 @@ class ClusterFollower(Follower):
         elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod}
             takers.get(source, self._take_workload)(value)
+
+    def _say_event(self, line: t.Mapping[str, t.Any]) -> None:
+        super()._say_event(line)
+        is_new = self.story.base == 1 and not self.story.attempts
+        if is_new and (said := checkpoint_room.describe_found(line)) and said not in self._said_found:
+            self._said_found.add(said)
+            self.progress.say(said)
 
     def _take_main(self, event: WatchEvent) -> None:
         if event.object["metadata"].get("uid") != self.sources.main["metadata"].get("uid"):

@@ -13,14 +13,13 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, commands, drill, job_checkpoints
-from .....module_utils._model.errors import InputError, MusterError, RefusedError, TransportError
+from .....module_utils._model.errors import InputError, MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.network_plan import NetworkPlan
 from .....module_utils._model.run_record import STANDING, BackendRef, RunRecord, State
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
-from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
@@ -28,7 +27,7 @@ from ...._kube.placement import admission
 from ...shared import cluster_identity, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
-from ...shared.state_dir import StateHome, require_recorded_here
+from ...shared.state_dir import StateHome
 from .. import fabric_file, image_pin
 from .. import source as code_source
 from ..announce import announce, build_sender
@@ -86,10 +85,7 @@ class ClusterRun:
         """
         plan, before = self.plan(self.asked.next_attempt), self.asked.before
         if before is not None and not before.is_ended and before.backend_ref:
-            try:
-                found = submit.find_live(self.client, before.backend_ref)
-            except KubeError as exc:
-                raise _explain_unreadable(exc, before, plan.namespace) from exc
+            found = submit.find_recorded(self.client, before, plan.namespace)
             if found is not None:
                 return found
         return self.client.get(kubernetes_plan.build_objects(plan)[-1], plan.name, plan.namespace)
@@ -259,16 +255,6 @@ def _pin_image(run: ClusterRun) -> ClusterRun:
     return dataclasses.replace(run, image=image, decision=decision, _plans={})
 
 
-def _explain_unreadable(exc: KubeError, before: RunRecord, namespace: str) -> MusterError:
-    """Return the error of a recorded run that may not be read: the job may ask for another namespace than it is in."""
-    recorded = before.backend_ref.namespace if before.backend_ref else None
-    if exc.status != 403 or recorded in (None, namespace):
-        return exc
-    problem = f"run {before.run_id} is recorded in namespace {recorded}, which this kubeconfig may not read"
-    fix = "Name another run_id, or use a kubeconfig of that namespace"
-    return RefusedError(f"{problem}, and the job asks for {namespace}", fix)
-
-
 def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | None:
     nodes = None if facts.nodes is None else [str(item["metadata"]["name"]) for item in facts.nodes]
     return drill.parse_pod_drill(value, job, nodes) if value else None
@@ -298,13 +284,11 @@ def _start_or_follow(
     run: ClusterRun, values: secrets.JobSecrets, drilling: drill.Drill | None, claim: LeaderLease
 ) -> Result:
     asked, client, network_plan = run.asked, run.client, run.decision.network
-    request, before, folder = asked.request, asked.before, asked.folder
-    context = request.options.get("context")
+    request, before, folder, context = asked.request, asked.before, asked.folder, asked.request.options.get("context")
     plan, live = run.plan(asked.next_attempt), run.find_live()
     follows = _continues(run, live)
-    if follows and before is None:
-        require_recorded_here(asked.home, plan.run_id)
     if live is not None and follows:
+        asked.require_one_follower()
         submit.repair_owners(client, plan, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         plan = run.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(run, plan, follows)
@@ -348,7 +332,6 @@ def _submit(
 ) -> tuple[KubeObject, RunRecord]:
     """Make the run's objects; return the one that runs it, and the run's record."""
     asked, now = run.asked, t.cast(str, run_record.format_time(time.time()))
-    # A run that is continued began when it was submitted first.
     record = dataclasses.replace(record, submitted_at=asked.before.submitted_at if asked.before else now, queued_at=now)
     digest = code_source.job_digest(plan.job, asked.source)
     try:

@@ -54,6 +54,24 @@ def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
         return None
 
 
+def find_recorded(client: Client, before: RunRecord, namespace: str) -> KubeObject | None:
+    """Return the object that runs a recorded run, None when it is not there.
+
+    :param namespace: that of the job, which may be another one than it is recorded in.
+    :raises RefusedError: naming both, where it may not be read.
+    """
+    reference = t.cast(BackendRef, before.backend_ref)
+    try:
+        return find_live(client, reference)
+    except KubeError as exc:
+        if exc.status != 403 or reference.namespace == namespace:
+            raise
+        recorded = f"run {before.run_id} is recorded in namespace {reference.namespace}"
+        fix = "Name another run_id, or use a kubeconfig of that namespace"
+        problem = f"{recorded}, which this kubeconfig may not read, and the job asks for {namespace}"
+        raise RefusedError(problem, fix) from exc
+
+
 def build_reference(live: KubeObject, plan: KubePlan, context: str | None) -> BackendRef:
     """Return where the object that runs a job is; ``context`` is the kubeconfig's, None for the job's."""
     meta = live["metadata"]

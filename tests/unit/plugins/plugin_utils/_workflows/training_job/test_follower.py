@@ -368,17 +368,3 @@ def test_the_last_line_of_a_run_that_stood_names_who_was_waited_for(
     assert outcome is not None and (outcome.cause, outcome.node) == ("stalled", "b")
     assert "no step for 60 s (job.stop_on.stalled_s); the run hangs for" in outcome.detail
     assert "rank 1 on b stands at train.py:31 (main); rank 0 waits in all_reduce" in outcome.detail
-
-
-def test_a_new_run_that_finds_checkpoints_of_before_says_so_once(tmp_path: pathlib.Path) -> None:
-    """As one of the same name in another namespace leaves them on a shared disk."""
-    said: list[str] = []
-    followed = follower(tmp_path, said=said)
-    ready = {"kind": "pod_ready", "at": 1.0, "node": "a", "attempt": 1, "detail": "ckpt_100.pt", "folder": "/c/same"}
-    followed.take_text("a", "events", "".join(json.dumps({**ready, "node": node}) + "\n" for node in "ab"))
-    found = "/c/same has ckpt_100.pt from before this run: a program that resumes continues from it"
-    assert said == [f"warning: {found}. Name another run_id to begin anew"]
-    start_attempt(followed, 1)
-    followed._is_found_said = False
-    followed.take_text("a", "events", json.dumps({**ready, "at": 9.0, "attempt": 2}) + "\n")
-    assert len(said) == 1, "what the run itself has saved is no news"

@@ -18,6 +18,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
+from ansible_collections.muster.training.plugins.module_utils._model import stall
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     EmptiedError,
     MusterError,
@@ -555,7 +556,7 @@ def test_only_while_a_rank_could_make_a_step_the_run_can_stand(world: World) -> 
     ]
     for events in steps:
         follower._take(news("a", events=events))
-        seen.append(follower._has_ranks_at_work())
+        seen.append(stall.has_ranks_at_work(follower.story.attempts, follower.story.base))
     assert seen == [True, True, True, False, False, True]
 
 

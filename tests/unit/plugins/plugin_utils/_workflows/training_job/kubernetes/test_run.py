@@ -20,7 +20,6 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     run as kubernetes_run,
@@ -206,22 +205,3 @@ def test_another_job_under_the_name_of_a_run_that_succeeded_is_refused(
     with pytest.raises(MusterError) as caught:
         kubernetes_run._require_same_job(asked, before)
     assert said in caught.value.message and "muster_run_id" in caught.value.fix
-
-
-def test_a_recorded_run_that_may_not_be_read_is_named_with_both_namespaces() -> None:
-    known = {"api_version": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "same", "namespace": "ta"}
-    value: Dict = {
-        "schema": 1,
-        "run_id": "same",
-        "job": {},
-        "state": "running",
-        "submitted_at": "x",
-        "backend_ref": known,
-    }
-    before = RunRecord.from_dict(value)
-    forbidden = KubeError("JobSet ta/same", "is forbidden", status=403)
-    said = str(kubernetes_run._explain_unreadable(forbidden, before, "tb"))
-    assert said.startswith("run same is recorded in namespace ta, which this kubeconfig may not read, and the job asks")
-    assert kubernetes_run._explain_unreadable(forbidden, before, "ta") is forbidden
-    lost = KubeError("JobSet ta/same", "is away", status=503)
-    assert kubernetes_run._explain_unreadable(lost, before, "tb") is lost
