@@ -98,9 +98,12 @@ def test_check_mode_and_cancel_say_what_they_do(world: World) -> None:
     assert f"run {world.run_id} would be started on node-1, node-2: world size 2; nothing was changed" in checked.output
     assert world.play(job=job, training_job_wait=False).code == 0
     said = world.play("cancel").output
-    again = f"ansible-playbook -i {world.inventory} muster.training.train -e muster_run_id={world.run_id}"
+    # A second inventory has the interpreter of one node.
+    again = f"ansible-playbook -i {world.inventory}"
+    named = f" muster.training.train -e muster_run_id={world.run_id}"
     words = f"run {world.run_id} is stopped on node-1, node-2; it reported no checkpoint. Continue it (with -e "
     assert words in said and "-e muster_job" in said and f" as at its start): {again}" in said, said
+    assert named in said, said
 
 
 def test_a_command_that_is_printed_works_where_it_is_pasted(world: World) -> None:

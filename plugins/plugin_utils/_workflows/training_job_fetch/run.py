@@ -26,7 +26,6 @@ from ....module_utils._model.wording import name_some
 from ....module_utils._node import checkpoint_sets
 from ..._hosts.node_client import NodeClient, find_answering
 from ..shared.progress import Progress
-from ..shared.run_record import stored_in
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
 from . import copies as run_copies
@@ -237,8 +236,10 @@ class Fetch:
     def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
         """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
         steps = [file.step for file in found if file.step is not None]
-        is_stored = any(file.place == stored_in(self.record) for file in found)
-        if is_stored and not steps and not self.wanted.patterns and self.record.unstored:
+        # What the store lacks may have come from a node.
+        last = pathlib.PurePosixPath(self.record.checkpoint.path or "").name if self.record.checkpoint else ""
+        is_last = bool(last) and any(last in pathlib.PurePosixPath(file.path).parts for file in found)
+        if not is_last and not steps and not self.wanted.patterns and self.record.unstored:
             words = self.record.unstored
             msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}"
             return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}"]}

@@ -401,9 +401,15 @@ def test_a_checkpoint_of_a_node_comes_before_the_bucket_unless_it_is_asked_for(
     assert run(home, gang)["files"] == ["step-2/model"] and asked_store == []
     assert run(home, gang, source="bucket")["files"] == ["step-9/m"]
     # The store lacks it, and the node has it.
-    record(home, **STORED, unstored="checkpoint 20 is not stored in store")
+    saved = {"step": 20, "path": "/ck/step-2"}
+    record(home, **STORED, unstored="checkpoint 20 is not stored in store", checkpoint=saved)
     newest = run(home, gang, dest=tmp_path / "newest")
     assert newest["files"] == ["step-2/model"] and "warnings" not in newest and "NOT the last" not in newest["msg"]
+    # Neither has it: it was reported, and not written.
+    record(
+        home, **STORED, unstored="checkpoint 30 is not stored in store", checkpoint={"step": 30, "path": "/ck/step-3"}
+    )
+    assert "NOT the last checkpoint of the run" in run(home, gang, dest=tmp_path / "older")["msg"]
     record(home)
     with pytest.raises(InputError, match=r"source: the job of run net-1 has no checkpoints\.binding"):
         run(home, gang, source="bucket")
