@@ -236,10 +236,7 @@ class Fetch:
     def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
         """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
         steps = [file.step for file in found if file.step is not None]
-        # What the store lacks may have come from a node.
-        last = pathlib.PurePosixPath(self.record.checkpoint.path or "").name if self.record.checkpoint else ""
-        is_last = bool(last) and any(last in pathlib.PurePosixPath(file.path).parts for file in found)
-        if not is_last and not steps and not self.wanted.patterns and self.record.unstored:
+        if not self._has_last(found) and not steps and not self.wanted.patterns and self.record.unstored:
             words = self.record.unstored
             msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}"
             return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}"]}
@@ -258,6 +255,14 @@ class Fetch:
         more = " yet" if not self.record.is_ended else ""
         msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}{more}"
         return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}{more}"]}
+
+    def _has_last(self, found: t.Sequence[RemoteFile]) -> bool:
+        """Return whether the last checkpoint of the run was fetched: what its store lacks may have come from a node."""
+        last, lacking = self.record.checkpoint, re.match(r"checkpoint \D*(\d+)", self.record.unstored or "")
+        if last is None or not last.path or (lacking and (last.step or 0) < int(lacking[1])):
+            return False
+        name = pathlib.PurePosixPath(last.path).name
+        return any(name in pathlib.PurePosixPath(file.path).parts for file in found)
 
     def _describe_no_op(self, names: t.Sequence[str]) -> str:
         return f"{self.dest} is up to date: {self._describe(names)} of run {self.record.run_id}"
