@@ -332,8 +332,8 @@ def read_event(event: t.Mapping[str, object]) -> dict[str, object]:
     if kind == MIXED:
         return {"problem": "the loss is of whichever process printed first: none says its rank"}
     if kind == UNTIMED:
-        which = f'with a time that cannot be ("at": {event["given"]})' if event.get("given") else 'without a time ("at"'
-        which += "" if event.get("given") else ", Unix seconds)"
+        given = event.get("given")
+        which = f'with a time that cannot be ("at": {given})' if given else 'without a time ("at", Unix seconds)'
         return {"problem": f"what the program reports {which} is not read"}
     if kind != WENT_BACK:
         return {}

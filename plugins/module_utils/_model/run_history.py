@@ -434,9 +434,8 @@ class RunHistory:
     @property
     def is_placed(self) -> bool:
         """Return whether the run, as far as ranks of this start say, has not lost its placement since it had one."""
-        newest = self.attempts[-1] if self.attempts else None
-        is_ours = newest is not None and newest.n >= self.base
-        return newest is not None and is_ours and newest.started_at > max(self.set_back, default=0.0)
+        newest = self.attempts[-1] if self.attempts and self.attempts[-1].n >= self.base else None
+        return newest is not None and newest.started_at > max(self.set_back, default=0.0)
 
     def unplaced_spans(self) -> list[tuple[float, float]]:
         """Return from when until when the run had no placement after it was set back; spans do not overlap."""

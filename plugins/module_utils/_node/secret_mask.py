@@ -54,11 +54,14 @@ def end_masks(run: pathlib.Path, beat: t.Callable[[], None] = lambda: None) -> N
     :param beat: called for each piece of a file.
     """
     masks = [form.encode(errors="replace") for form in read_masks(run)]
-    for pattern in _KEPT if masks else ():
-        for place in sorted(run.glob(pattern)):
-            if place.is_file() and not place.is_symlink():
-                _mask_file(place, masks, beat)
-    (run / FILE).unlink(missing_ok=True)
+    try:
+        for pattern in _KEPT if masks else ():
+            for place in sorted(run.glob(pattern)):
+                if place.is_file() and not place.is_symlink():
+                    _mask_file(place, masks, beat)
+    finally:
+        # Also when a disk fails: it has the values themselves.
+        (run / FILE).unlink(missing_ok=True)
 
 
 def _mask_file(place: pathlib.Path, masks: t.Sequence[bytes], beat: t.Callable[[], None]) -> None:

@@ -57,3 +57,17 @@ def test_a_run_without_secrets_is_not_read(tmp_path: pathlib.Path) -> None:
     (tmp_path / "events.jsonl").write_text(VALUE)
     secret_mask.end_masks(tmp_path)
     assert (tmp_path / "events.jsonl").read_text() == VALUE
+
+
+def test_the_spellings_go_also_where_a_file_cannot_be_masked(
+    run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "events.jsonl").write_text(VALUE)
+
+    def fail(*_args: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(secret_mask.os, "pread", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        secret_mask.end_masks(run)
+    assert not (run / secret_mask.FILE).exists()
